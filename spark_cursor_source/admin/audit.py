@@ -8,13 +8,12 @@ from dataclasses import asdict, dataclass, replace
 
 from confluent_kafka import Message
 
+from spark_cursor_source.admin.log_follower import positions_since, read_log
 from spark_cursor_source.core.marker import UNDO, EndUpTo, Marker, Requeue, SaveState, Seek
 from spark_cursor_source.core.names import DEFAULT_MARKERS_TOPIC
 from spark_cursor_source.errors import InvalidMarker
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
-from spark_cursor_source.kafka.consumers import borrowed_consumer
-from spark_cursor_source.kafka.range_consumer import read_range
 from spark_cursor_source.topics.authors import action_of
 from spark_cursor_source.wire import marker as wire
 
@@ -79,18 +78,8 @@ def _entries(
     kafka: Mapping[str, str], markers_topic: str, since_ms: int | None
 ) -> Iterator[tuple[str, AuditEntry]]:
     topics = ClusterAdmin(client_config(kafka, "admin")).meet()
-    count = topics.describe([markers_topic])[markers_topic].partitions
-    partitions = [(markers_topic, number) for number in range(count)]
-    ends = topics.end_offsets(partitions, committed=True)
-    begins = topics.beginning_offsets(partitions)
-    if since_ms is not None:
-        begins |= topics.offsets_for_time(partitions, since_ms)
-    reader = client_config(kafka, "consumer") | {"isolation.level": "read_committed"}
-    with borrowed_consumer(reader) as consumer:
-        for name, number in partitions:
-            start, stop = begins[name, number], ends[name, number]
-            for messages in read_range(consumer, name, number, start, stop, on_removed=lambda *_: None):
-                yield from filter(None, map(_entry, messages))
+    positions = positions_since(topics, topics.partitions_of(markers_topic), since_ms)
+    yield from filter(None, map(_entry, read_log(kafka, topics, markers_topic, positions)))
 
 
 def _entry(message: Message) -> tuple[str, AuditEntry] | None:

@@ -61,10 +61,10 @@ def read_due(
     """
     topics = ClusterAdmin(client_config(kafka, "admin")).meet()
     cursors = read_cursors(kafka, cursors_topic, topic=topic, subscription=subscription)
-    ends, _ = topics.known_ends([(cell.topic, cell.partition) for cell in cursors], committed=True)
+    ends, _ = topics.known_ends([cell.topic_partition for cell in cursors], committed=True)
     groups: dict[tuple[str, str], list[tuple[CursorSnapshot, int]]] = {}
     for cell, cursor in cursors.items():
-        end = ends.get((cell.topic, cell.partition), cursor.read_position)
+        end = ends.get(cell.topic_partition, cursor.read_position)
         groups.setdefault(_name(cell), []).append((cursor, end))
     return tuple(_due(*name, groups[name]) for name in sorted(groups))
 

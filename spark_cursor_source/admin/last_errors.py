@@ -60,19 +60,18 @@ class LastErrors:
         self._known = {cell: self._known.get(cell) or _Known() for cell in wanted}
         if not wanted:
             return
-        count = self._topics.describe([self._markers_topic])[self._markers_topic].partitions
+        count = len(self._topics.partitions_of(self._markers_topic))
         homes = {cell: cell.control_partition(count) for cell in wanted}
         tps = [(self._markers_topic, number) for number in sorted(set(homes.values()))]
-        begins = self._topics.beginning_offsets(tps)
-        ends = self._topics.end_offsets(tps, committed=True)
+        bounds = self._topics.bounds(tps)
         starts: dict[int, int] = {}
         for cell, number in homes.items():
-            tp = (self._markers_topic, number)
-            start = max(self._known[cell].read_to, begins[tp], ends[tp] - MOST_MARKERS)
+            begin, end = bounds[self._markers_topic, number]
+            start = max(self._known[cell].read_to, begin, end - MOST_MARKERS)
             starts[number] = min(starts.get(number, start), start)
         for cell, known in self._known.items():
             known.keep(outstanding[cell])
-        stops = {number: end for (_, number), end in ends.items()}
+        stops = {number: end for (_, number), (_, end) in bounds.items()}
         self._scan(starts, stops, outstanding)
         for cell, known in self._known.items():
             known.read_to = stops[homes[cell]]

@@ -35,8 +35,7 @@ class LetterLog:
         self.topics = ClusterAdmin(client_config(kafka, "admin"), timeout_ms=PATIENCE_MS).meet()
         self._reader = client_config(kafka, "consumer") | {"isolation.level": "read_committed"}
         self._store: RedrivenOffsets | None = None
-        self._begins: dict[Partition, int] = {}
-        self._ends: dict[Partition, int] = {}
+        self._bounds: dict[Partition, tuple[int, int]] = {}
         self.settled: dict[int, SettledLetters] = {}  #: redriven and deleted dead letters, by partition
         self.seen: set[int] = set()  #: ids of these dead letters, and of others that must count once
 
@@ -53,9 +52,7 @@ class LetterLog:
 
     def load(self, info: TopicInfo) -> None:
         """Read the present ends, and which dead letters are settled."""
-        partitions = [(self._topic, number) for number in range(info.partitions)]
-        self._ends = self.topics.end_offsets(partitions, committed=True)
-        self._begins = self.topics.beginning_offsets(partitions)
+        self._bounds = self.topics.bounds([(self._topic, number) for number in range(info.partitions)])
         self.settled = {number: SettledLetters() for number in range(info.partitions)}
         if self.topics.existing([self._cursors_topic]):
             self._store = RedrivenOffsets(self._reader, self._cursors_topic, info)
@@ -71,11 +68,11 @@ class LetterLog:
 
     def begin(self, number: int) -> int:
         """Return the first offset of a partition."""
-        return self._begins[self._topic, number]
+        return self._bounds[self._topic, number][0]
 
     def end(self, number: int) -> int:
         """Return the end of a partition at :meth:`load`."""
-        return self._ends[self._topic, number]
+        return self._bounds[self._topic, number][1]
 
     def walk(self, *, at_once: int = AT_ONCE) -> Iterator[tuple[int, list[DeadLetterRecord]]]:
         """Yield the dead letters of each partition up to its end, with their states.

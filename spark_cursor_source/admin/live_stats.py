@@ -122,16 +122,17 @@ class LiveStats:
         self._table.refresh()
         fetch_s = time.monotonic() - began
         cursors = self._table.of(**self._only)
-        partitions = sorted({(cell.topic, cell.partition) for cell in cursors})
+        partitions = sorted({cell.topic_partition for cell in cursors})
         ends, unknown = self._topics.known_ends(partitions, committed=True)
         if self._slow.is_time() or ends.keys() - self._starts.keys():
             self._look_slowly(ends, unknown)
-        marker_ms = self._newest_marker_ms()
+        markers = self._topics.partitions_of(self._markers_topic)
+        marker_ms = self._topics.newest_ms(markers).get(self._markers_topic)
         self._oldest.refresh(
             cursors, ends, unknown, None if budget_ms is None else Deadline.after_ms(budget_ms)
         )
         self._members.refresh(cursors, None if budget_ms is None else Deadline.after_ms(budget_ms))
-        tracker = self._tracker_state()
+        tracker = self._tracker_state(markers)
         self._ends = _last_known(self._ends, unknown) | ends
         return LiveView(
             stats=Stats(
@@ -155,32 +156,18 @@ class LiveStats:
         self._starts = _last_known(self._starts, unknown) | self._topics.beginning_offsets(ends)
         self._weak = self._topics.weak(self._control_topics)
         self._newest = _last_known(self._newest, {topic for topic, _ in unknown})
-        for (topic, _), last in self._topics.last_appends_of(ends).items():
-            self._newest[topic] = max(self._newest.get(topic, 0), last.at_ms)
+        for topic, at_ms in self._topics.newest_ms(ends).items():
+            self._newest[topic] = max(self._newest.get(topic, 0), at_ms)
 
-    def _marker_partitions(self) -> Iterable[int]:
-        return range(self._topics.describe([self._markers_topic])[self._markers_topic].partitions)
-
-    def _newest_marker_ms(self) -> int | None:
-        times = self._topics.last_append_times(self._markers_topic, self._marker_partitions()).values()
-        return max((at_ms for _, at_ms in times), default=None)
-
-    def _tracker_state(self) -> TrackerState:
+    def _tracker_state(self, markers: Collection[Partition]) -> TrackerState:
         try:
             progress = read_progress(self._topics, self._markers_topic, stable=False)
         except NotAuthorized as denied:
             return TrackerState(denied=str(denied))
-        partitions = [(self._markers_topic, number) for number in self._marker_partitions()]
-        ends = self._topics.end_offsets(partitions, committed=True)
-        begins = self._topics.beginning_offsets(partitions)
         return TrackerState(
             partitions={
-                number: (
-                    progress.next_markers.get(number, begins[topic, number]),
-                    end,
-                    progress.owners.get(number),
-                )
-                for (topic, number), end in ends.items()
+                number: (progress.next_markers.get(number, begin), end, progress.owners.get(number))
+                for (_, number), (begin, end) in self._topics.bounds(markers).items()
             }
         )
 
@@ -189,7 +176,7 @@ class LiveStats:
     ) -> Iterator[SubscriptionStats]:
         parts: dict[tuple[str, str], list[PartitionStats]] = {}
         for cell, cursor in sorted(cursors.items()):
-            place = cell.topic, cell.partition
+            place = cell.topic_partition
             part = self._part(cell, cursor, self._ends.get(place), unknown.get(place))
             parts.setdefault((cell.topic, cell.subscription), []).append(part)
         self._parts = {cell: self._parts[cell] for cell in cursors}
@@ -246,8 +233,8 @@ class _OldestTimes:
         self._known = {cell: known for cell, known in self._known.items() if cell in cursors}
         wanted: list[tuple[Cell, CursorSnapshot, int, int]] = []
         for cell, cursor in cursors.items():
-            first, end = cursor.mark_delete + 1, ends.get((cell.topic, cell.partition))
-            if (cell.topic, cell.partition) in unknown:
+            first, end = cursor.mark_delete + 1, ends.get(cell.topic_partition)
+            if cell.topic_partition in unknown:
                 continue
             if end is None or first >= end:
                 self._known[cell] = (first, None)
@@ -294,7 +281,7 @@ class _Members:
     def refresh(self, cursors: Iterable[Cell], deadline: Deadline | None) -> None:
         cells: dict[str, list[Partition]] = {}
         for cell in cursors:
-            cells.setdefault(cell.subscription, []).append((cell.topic, cell.partition))
+            cells.setdefault(cell.subscription, []).append(cell.topic_partition)
         for gone in self._known.keys() - cells.keys():
             del self._known[gone], self._fresh[gone]
         turn = [name for name in cells if name not in self._known]

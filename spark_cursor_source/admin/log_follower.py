@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 
 from confluent_kafka import Message
 
-from spark_cursor_source.kafka.admin import ClusterAdmin
+from spark_cursor_source.kafka.admin import ClusterAdmin, Partition
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.range_reader import RangeReader
 
@@ -17,12 +17,22 @@ _LOOK_S = 0.25  # interval of looks for new records
 
 def last_positions(topics: ClusterAdmin, topic: str, last: int | None) -> dict[int, int]:
     """Returns by partition the offset ``last`` records before the end, or of the first record if None."""
-    partitions = [(topic, number) for number in range(topics.describe([topic])[topic].partitions)]
-    begins = topics.beginning_offsets(partitions)
+    partitions = topics.partitions_of(topic)
     if last is None:
-        return {number: at for (_, number), at in begins.items()}
-    ends = topics.end_offsets(partitions, committed=True)
-    return {tp[1]: max(begins[tp], end - last) for tp, end in ends.items()}
+        return positions_since(topics, partitions, None)
+    return {tp[1]: max(begin, end - last) for tp, (begin, end) in topics.bounds(partitions).items()}
+
+
+def positions_since(
+    topics: ClusterAdmin, partitions: Iterable[Partition], since_ms: int | None
+) -> dict[int, int]:
+    """Returns by partition the offset of the first record at or after a time; None: of the first record."""
+    found = (
+        topics.beginning_offsets(partitions)
+        if since_ms is None
+        else topics.offsets_for_time(partitions, since_ms)
+    )
+    return {number: at for (_, number), at in found.items()}
 
 
 def read_log(

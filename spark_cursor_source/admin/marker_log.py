@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from heapq import nlargest
 from typing import Any
 
-from spark_cursor_source.admin.log_follower import last_positions, read_log
+from spark_cursor_source.admin.log_follower import last_positions, positions_since, read_log
 from spark_cursor_source.core.marker import KINDS, Marker
 from spark_cursor_source.core.names import DEFAULT_MARKERS_TOPIC
 from spark_cursor_source.errors import InvalidMarker
@@ -103,10 +103,10 @@ def read_markers(
         return subscription in (None, cell.subscription) and topic in (None, cell.topic)
 
     topics = ClusterAdmin(client_config(kafka, "admin")).meet()
-    positions = last_positions(topics, markers_topic, last)
-    if since_ms is not None:
-        starts = topics.offsets_for_time([(markers_topic, number) for number in positions], since_ms)
-        positions = {number: at for (_, number), at in starts.items()}
+    if since_ms is None:
+        positions = last_positions(topics, markers_topic, last)
+    else:
+        positions = positions_since(topics, topics.partitions_of(markers_topic), since_ms)
     for record in scan_markers(kafka, topics, markers_topic, positions, follow=follow):
         if wanted(record):
             yield record

@@ -8,6 +8,7 @@ from typing import Any
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
+from spark_cursor_source.admin.log_follower import positions_since
 from spark_cursor_source.admin.marker_log import MarkerRecord, reason_of, scan_markers
 from spark_cursor_source.admin.message_event import LEASE_EXPIRED, MessageEvent
 from spark_cursor_source.admin.message_history_v1 import read_life
@@ -192,7 +193,7 @@ def read_message_history(
 
 
 def _check_place(topics: ClusterAdmin, topic: str, partition: int, offset: int) -> None:
-    count = topics.describe([topic])[topic].partitions
+    count = len(topics.partitions_of(topic))
     if not 0 <= partition < count:
         raise InvalidArgument("partition", partition, f"'{topic}' has partitions 0 to {count - 1}")
     end = topics.end_offsets([(topic, partition)], committed=False)[topic, partition]
@@ -247,11 +248,10 @@ def _events(
     offset: int,
     since_ms: int | None,
 ) -> list[MessageEvent]:
-    partitions = topics.describe([markers_topic])[markers_topic].partitions
+    partitions = len(topics.partitions_of(markers_topic))
     keys = {cell.key: cell.control_partition(partitions) for cell in cells}
-    tps = [(markers_topic, number) for number in sorted(set(keys.values()))]
-    starts = topics.beginning_offsets(tps) if since_ms is None else topics.offsets_for_time(tps, since_ms)
-    positions = {number: at for (_, number), at in starts.items()}
+    homes = [(markers_topic, number) for number in sorted(set(keys.values()))]
+    positions = positions_since(topics, homes, since_ms)
     records = scan_markers(kafka, topics, markers_topic, positions, only=lambda key: key in keys)
     lives: dict[Cell, _Life] = {}
     found: list[MessageEvent] = []

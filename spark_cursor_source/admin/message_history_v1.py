@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from confluent_kafka import Message
 
+from spark_cursor_source.admin.log_follower import positions_since
 from spark_cursor_source.admin.marker_log import MarkerRecord, scan_markers
 from spark_cursor_source.admin.message_event import MessageEvent
 from spark_cursor_source.core.marker import MAX_LEASE_MS
@@ -45,10 +46,8 @@ def read_life(
     key = queue.encode() if queue is not None else None if message is None else message.key()
     if not key:
         return Life()
-    count = topics.describe([markers_topic])[markers_topic].partitions
-    tps = [(markers_topic, number) for number in range(count)]
-    starts = topics.beginning_offsets(tps) if since_ms is None else topics.offsets_for_time(tps, since_ms)
-    positions = {number: at for (_, number), at in starts.items()}
+    partitions = topics.partitions_of(markers_topic)
+    positions = positions_since(topics, partitions, since_ms)
     found = [
         (record, marker)
         for record in scan_markers(kafka, topics, markers_topic, positions, only=lambda one: one == key)
@@ -56,8 +55,7 @@ def read_life(
     ]
     if not found:
         return Life()
-    times = topics.last_append_times(markers_topic, range(count)).values()
-    now_ms = max(at_ms for _, at_ms in times)
+    now_ms = topics.newest_ms(partitions)[markers_topic]
     again = 0 if message is None else redelivery_count(headers_of(message))
     return _life(found, place, now_ms, again + 1)
 

@@ -222,9 +222,6 @@ def log_bounds(
     topics: ClusterAdmin, cursors: Mapping[Cell, CursorSnapshot]
 ) -> dict[Cell, tuple[int | None, int | None]]:
     """Returns the first and the last stable offset of the log of each cell; None if they cannot be read."""
-    ends, _ = topics.known_ends([(cell.topic, cell.partition) for cell in cursors], committed=True)
+    ends, _ = topics.known_ends([cell.topic_partition for cell in cursors], committed=True)
     starts = topics.beginning_offsets(ends)
-    return {
-        cell: (starts.get((cell.topic, cell.partition)), ends.get((cell.topic, cell.partition)))
-        for cell in cursors
-    }
+    return {cell: (starts.get(cell.topic_partition), ends.get(cell.topic_partition)) for cell in cursors}

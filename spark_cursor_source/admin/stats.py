@@ -76,14 +76,14 @@ def stats_of(
     ``control_topics`` that have too few replicas.
     """
     topics = ClusterAdmin(client_config(kafka, "admin"))
-    partitions = [(cell.topic, cell.partition) for cell in cursors]
+    partitions = [cell.topic_partition for cell in cursors]
     ends, unknown = topics.known_ends(partitions, committed=committed)
     parts: dict[tuple[str, str], list[PartitionStats]] = {}
     isolation = "read_committed" if committed else "read_uncommitted"
     config = ONE_MESSAGE | client_config(kafka, "consumer") | {"isolation.level": isolation}
     with borrowed_consumer(config) as consumer:
         for cell, cursor in sorted(cursors.items()):
-            place = cell.topic, cell.partition
+            place = cell.topic_partition
             end = ends.get(place)
             oldest_ms = None if end is None else oldest_unacked_ms(consumer, cursor, end)
             part = PartitionStats.of(
@@ -125,8 +125,9 @@ def _members(
     parts: Mapping[tuple[str, str], Iterable[PartitionStats]],
     prefix: str,
 ) -> list[NamedMember]:
-    cells = [part.cell for (_, name), own in parts.items() if name == subscription for part in own]
-    partitions = [(cell.topic, cell.partition) for cell in cells]
+    partitions = [
+        part.cell.topic_partition for (_, name), own in parts.items() if name == subscription for part in own
+    ]
     return named_members(topics, group_id(prefix, subscription), partitions)
 
 
@@ -138,15 +139,8 @@ def newest_ms(
     Without a running query no markers are written, so message timestamps count too. Without new messages,
     messages do not age.
     """
-    numbers: dict[str, list[int]] = {}
-    for topic, number in partitions:
-        numbers.setdefault(topic, []).append(number)
-    numbers[markers_topic] = list(range(topics.describe([markers_topic])[markers_topic].partitions))
-    newest = {
-        topic: max((at_ms for _, at_ms in topics.last_append_times(topic, of).values()), default=0)
-        for topic, of in numbers.items()
-    }
-    return lambda topic: max(newest[markers_topic], newest.get(topic, 0)) or None
+    newest = topics.newest_ms([*partitions, *topics.partitions_of(markers_topic)])
+    return lambda topic: max(newest.get(markers_topic, 0), newest.get(topic, 0)) or None
 
 
 def consumers_of(

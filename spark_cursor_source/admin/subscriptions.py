@@ -502,7 +502,7 @@ class Subscriptions(ClosedAtExit):
         except GroupInUse as refused:
             was_there, in_use = True, True
             if not force:
-                partitions = [(cell.topic, cell.partition) for cell in cursors]
+                partitions = [cell.topic_partition for cell in cursors]
                 members = map(str, named_members(self._topics, group, partitions))
                 raise SubscriptionHasConsumers(subscription, tuple(members)) from refused
         if not cursors and not was_there:
@@ -538,7 +538,7 @@ class Subscriptions(ClosedAtExit):
         if (why := why_no_dead_letters(template, topic=topic, subscription=subscription)) is not None:
             raise InvalidArgument("subscription", subscription, why)
         group = self._group(subscription)
-        partitions = self._partitions(topic)
+        partitions = self._topics.partitions_of(topic)
         if self._tracker.find(subscription, topic) or self._topics.committed(group, partitions):
             raise SubscriptionExists(subscription, topic)
         return partitions
@@ -553,14 +553,10 @@ class Subscriptions(ClosedAtExit):
             raise InvalidArgument("subscription", subscription, why)
         return group_id(self._prefix, subscription)
 
-    def _partitions(self, topic: str) -> list[Partition]:
-        count = self._topics.describe([topic])[topic].partitions
-        return [(topic, number) for number in range(count)]
-
     def _positions(
         self, topic: str, partitions: Sequence[Partition], wanted: Position
     ) -> dict[Partition, int]:
-        there = {(topic, number) for _, number in self._partitions(topic)}
+        there = set(self._topics.partitions_of(topic))
         for name, number in sorted((_named(wanted) or set()) - there):
             raise InvalidArgument("position", f"{name} {number}", f"'{topic}' has no such partition")
         begins = self._topics.beginning_offsets(partitions)
@@ -570,7 +566,7 @@ class Subscriptions(ClosedAtExit):
 
     def _sought(self, topic: str, to: Position) -> dict[Partition, int]:
         named = _named(to)
-        partitions = [tp for tp in self._partitions(topic) if named is None or tp in named]
+        partitions = [tp for tp in self._topics.partitions_of(topic) if named is None or tp in named]
         return self._positions(topic, partitions, to)
 
     def _unbegun(
@@ -598,15 +594,15 @@ class Subscriptions(ClosedAtExit):
 
     def _older(self, cursors: Mapping[Cell, CursorSnapshot], before_ms: int) -> dict[Cell, int]:
         ends = self._ends(cursors)
-        found = self._topics.offsets_for_time([(cell.topic, cell.partition) for cell in cursors], before_ms)
+        found = self._topics.offsets_for_time([cell.topic_partition for cell in cursors], before_ms)
         # A message of an open transaction may be older. It stays unread until the transaction ends.
-        positions = {cell: min(found[cell.topic, cell.partition], end) for cell, end in ends.items()}
+        positions = {cell: min(found[cell.topic_partition], end) for cell, end in ends.items()}
         return {cell: at for cell, at in positions.items() if preview_skip(cursors[cell], at).dropped}
 
     def _ends(self, cursors: Mapping[Cell, CursorSnapshot]) -> dict[Cell, int]:
-        partitions = [(cell.topic, cell.partition) for cell in cursors]
+        partitions = [cell.topic_partition for cell in cursors]
         ends = self._topics.end_offsets(partitions, committed=True)
-        return {cell: ends[cell.topic, cell.partition] for cell in cursors}
+        return {cell: ends[cell.topic_partition] for cell in cursors}
 
     def _seek(
         self,
@@ -634,7 +630,7 @@ class Subscriptions(ClosedAtExit):
         cursors = self._tracker.tell(_undoable(ends), what=what)
         for cell, cursor in cursors.items():
             if cursor is not None:
-                self._commit(cell.subscription, {(cell.topic, cell.partition): cursor.read_position})
+                self._commit(cell.subscription, {cell.topic_partition: cursor.read_position})
         log.info("Messages were skipped. event=messages_skipped partitions=%d", len(positions))
         return {cell.partition: at for cell, at in positions.items()}
 

@@ -69,9 +69,7 @@ class TrackerChannel:
     def latest_marker_ms(self) -> int | None:
         """Returns the time of the newest marker by the brokers' clock; None: there is no marker."""
         topic = self._markers_topic
-        partitions = self._topics.describe([topic])[topic].partitions
-        times = self._topics.last_append_times(topic, range(partitions)).values()
-        return max((at_ms for _, at_ms in times), default=None)
+        return self._topics.newest_ms(self._topics.partitions_of(topic)).get(topic)
 
     def unread_partitions(self) -> frozenset[int]:
         """Returns the markers partitions in which commands may wait: the tracker has not read all."""

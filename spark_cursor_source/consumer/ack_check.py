@@ -133,7 +133,7 @@ class AckCheck:
         raise UnknownSubscription(cell.subscription, None, self._cursors_topic, names)
 
     def _look_at_ends(self, cells: Sequence[Cell]) -> None:
-        partitions = {(cell.topic, cell.partition): cell for cell in cells}
+        partitions = {cell.topic_partition: cell for cell in cells}
         try:
             ends = self._topics.end_offsets(list(partitions), committed=False)
         except (TopicNotFound, TopicGone, NotAuthorized) as why:

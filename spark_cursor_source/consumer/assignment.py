@@ -59,7 +59,7 @@ class Assignment:
 
     def owns(self, cell: Cell) -> bool:
         """True if this member holds the cell."""
-        return cell.subscription == self._subscription and place_of(cell) in self._held
+        return cell.subscription == self._subscription and cell.topic_partition in self._held
 
     def advance(self, ends: Mapping[TopicPartition, int]) -> None:
         """Moves the next offsets to the ends of started messages. A position below does not move back."""
@@ -170,7 +170,7 @@ class PartitionAssignment(Assignment):
             if wait
             else self._membership.assigned_partitions(everything)
         )
-        paused = self._queue.paused | frozenset(map(place_of, self._paused_cells))
+        paused = self._queue.paused | {cell.topic_partition for cell in self._paused_cells}
         self._paused &= held & paused
         held -= self._paused
         ids = self._queue.topic_ids
@@ -202,7 +202,7 @@ class PartitionAssignment(Assignment):
         taken_over = self._run.taken_over()
         self._look_for_commands(self._queue.partitions)
         for cell, owner in taken_over.items():
-            tp = place_of(cell)
+            tp = cell.topic_partition
             if owner is not None and self._options.subscription_type.is_sole:
                 self._membership.confirm(in_doubt=True)
                 if self.still_owned([tp]):
@@ -226,8 +226,8 @@ class PartitionAssignment(Assignment):
     def _still_mine(self, cells: Sequence[Cell]) -> Sequence[Cell]:
         """Returns the cells that are still assigned according to the broker."""
         self._membership.confirm(in_doubt=True)
-        held = self.still_owned([place_of(cell) for cell in cells])
-        return [cell for cell in cells if place_of(cell) in held]
+        held = self.still_owned([cell.topic_partition for cell in cells])
+        return [cell for cell in cells if cell.topic_partition in held]
 
     def drop_revoked(self, batch: BatchPlan) -> tuple[BatchPlan, Sequence[Delivery]]:
         """Splits the batch into deliveries still owned and deliveries revoked during a pause.
@@ -239,9 +239,9 @@ class PartitionAssignment(Assignment):
             return batch, ()
         kept: list[Delivery] = []
         lost: list[Delivery] = []
-        held = self.still_owned({place_of(delivery.cell) for delivery in batch.deliveries})
+        held = self.still_owned({delivery.cell.topic_partition for delivery in batch.deliveries})
         for delivery in batch.deliveries:
-            (kept if place_of(delivery.cell) in held else lost).append(delivery)
+            (kept if delivery.cell.topic_partition in held else lost).append(delivery)
         log.warning(
             "This process was paused, and another query took over partitions meanwhile. "
             "event=process_paused kept=%d of=%d",
@@ -287,8 +287,3 @@ class PartitionAssignment(Assignment):
         # With ordering=key, also new partitions wait for the tracker's answer: it tells from which marker on
         # the planner knows what has ended.
         return True
-
-
-def place_of(cell: Cell) -> TopicPartition:
-    """Returns the topic and partition of a cell."""
-    return cell.topic, cell.partition

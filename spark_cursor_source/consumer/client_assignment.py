@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 
-from spark_cursor_source.consumer.assignment import Assignment, place_of
+from spark_cursor_source.consumer.assignment import Assignment
 from spark_cursor_source.consumer.known_topics import KnownTopics
 from spark_cursor_source.consumer.lost_members import LostMembers
 from spark_cursor_source.consumer.membership import Membership
@@ -87,7 +87,7 @@ class ClientAssignment(Assignment):
             self._look_for_partitions()
             self._watch.look()
             # After a Seek, or a Hello of another run, the partition restarts from the tracker's state.
-            lost = frozenset(map(place_of, self._run.taken_over()))
+            lost = frozenset(cell.topic_partition for cell in self._run.taken_over())
             self._look_for_commands(self._partitions)
         if self._look.is_time() or not self._held:
             self._assigned = self._membership.assigned_partitions(self._partitions)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from spark_cursor_source.consumer.assignment import place_of
 from spark_cursor_source.consumer.client_assignment import ClientAssignment
 from spark_cursor_source.consumer.limits import ConsumerLimits
 from spark_cursor_source.consumer.pending import ClientRedeliveries
@@ -164,7 +163,7 @@ class ClientMember:
         )
         try:
             with self.assignment.steady():
-                if place_of(delivery.cell) not in self.assignment.still_held():
+                if delivery.cell.topic_partition not in self.assignment.still_held():
                     return True  # the tracker announces this redelivery to the next owner
                 self._start([delivery], alone=alone)
         except BaseException:
@@ -185,12 +184,12 @@ class ClientMember:
             deliveries = [
                 Delivery(cell=cell, offsets=offsets, delivery_count=1)
                 for number, offsets in fetched.items()
-                if place_of(cell := self.assignment.cell_of(number)) in held
+                if (cell := self.assignment.cell_of(number)).topic_partition in held
             ]
             self._start(deliveries)
-        ends = {place_of(delivery.cell): (delivery.offsets.last or 0) + 1 for delivery in deliveries}
+        ends = {delivery.cell.topic_partition: (delivery.offsets.last or 0) + 1 for delivery in deliveries}
         self.assignment.advance(ends)
-        fetched_from = {place_of(self.assignment.cell_of(number)) for number in fetched}
+        fetched_from = {self.assignment.cell_of(number).topic_partition for number in fetched}
         return [number for _, number in ends], self.drop(fetched_from - ends.keys())
 
     def unconfirmed(self, cell: Cell) -> OffsetSet:

@@ -129,7 +129,7 @@ class KeyOrder:
         for cell, offsets in of_cells.items():
             self._see(cell)
             if outside := self._outside(cell, offsets):
-                found[cell.topic, cell.partition] = self._keys_of(cell, outside)
+                found[cell.topic_partition] = self._keys_of(cell, outside)
         return found
 
     def close(self) -> None:

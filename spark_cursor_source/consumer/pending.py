@@ -178,9 +178,7 @@ class PlannedRedeliveries(PendingRedeliveries):
         ends = {number: max(at, end.suspects.get(number, at)) for number, at in end.redeliveries.items()}
         for number in end.cuts.keys() | end.suspect_cuts.keys():
             ends[number] += 1  # the batch took a part of the record at the end
-        records = self._log.scan(
-            _first(start), ends, lambda one: (one.cell.topic, one.cell.partition) in end.queue
-        )
+        records = self._log.scan(_first(start), ends, lambda one: one.cell.topic_partition in end.queue)
         return redelivered_between(records, start, end)
 
     def after(self, end: SourceOffset) -> list[RedeliveryRecord]:

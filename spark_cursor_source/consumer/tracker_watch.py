@@ -23,11 +23,8 @@ def unread_markers(topics: ClusterAdmin, markers_topic: str) -> tuple[int, Mappi
         TopicNotFound, KafkaUnavailable
     """
     positions = read_progress(topics, markers_topic, stable=False).next_markers
-    count = topics.describe([markers_topic])[markers_topic].partitions
-    partitions = [(markers_topic, number) for number in range(count)]
-    ends = topics.end_offsets(partitions, committed=True)
-    begins = topics.beginning_offsets(partitions)
-    unread = sum(max(0, end - positions.get(tp[1], begins[tp])) for tp, end in ends.items())
+    bounds = topics.bounds(topics.partitions_of(markers_topic))
+    unread = sum(max(0, end - positions.get(tp[1], begin)) for tp, (begin, end) in bounds.items())
     return unread, positions
 
 

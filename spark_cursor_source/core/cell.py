@@ -24,6 +24,11 @@ class Cell:
     partition: int
 
     @property
+    def topic_partition(self) -> tuple[str, int]:
+        """Topic and partition of the messages."""
+        return self.topic, self.partition
+
+    @property
     def key(self) -> bytes:
         """Record key: ``<subscription>,<topic>,<partition>`` in UTF-8."""
         return f"{self.subscription},{self.topic},{self.partition}".encode()

@@ -52,7 +52,7 @@ def orphaned_leases(
         dead = OffsetSet.union(
             offsets for lease, offsets in cursor.leases if lease.run_id in start.runs and not lease.left
         )
-        position = start.queue.get((cell.topic, cell.partition), 0)
+        position = start.queue.get(cell.topic_partition, 0)
         if known := dead.below(position) - replayed.get(cell, EMPTY):
             committed[cell] = known
     if committed:  # most runs find none, and the announcements since their start may be many
@@ -130,7 +130,7 @@ def leave_to_leases(
         Leave(cell=cell, offsets=offsets, delivery_count=count, run_id=run_id)
         for (cell, count), offsets in counts.items()
         for run_id in end.runs
-        if offsets and (cell.topic, cell.partition) in places
+        if offsets and cell.topic_partition in places
     )
 
 

@@ -53,7 +53,7 @@ def split_by_key(deliveries: Iterable[Delivery], *, min_partitions: int | None) 
     by_partition: dict[TopicPartition, list[Delivery]] = {}
     for delivery in deliveries:
         cell = delivery.cell
-        by_partition.setdefault((cell.topic, cell.partition), []).append(delivery)
+        by_partition.setdefault(cell.topic_partition, []).append(delivery)
     sizes = {tp: sum(len(one.offsets) for one in group) for tp, group in by_partition.items()}
     total = sum(sizes.values())
     tasks: list[tuple[Slice, ...]] = []

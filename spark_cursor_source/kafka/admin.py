@@ -208,6 +208,14 @@ class ClusterAdmin:
             raise TopicNotFound(missing)
         return found
 
+    def partitions_of(self, topic: str) -> list[Partition]:
+        """Return the partitions of a topic in ascending order.
+
+        Raises:
+            TopicNotFound
+        """
+        return [(topic, number) for number in range(self.describe([topic])[topic].partitions)]
+
     def existing(self, topics: Iterable[str], *, wanted: Collection[Partition] = ()) -> dict[str, TopicInfo]:
         """Return id and partition count of the topics that exist.
 
@@ -453,6 +461,12 @@ class ClusterAdmin:
         found = self._list_offsets(partitions, _EARLIEST)
         return {partition: info.offset for partition, info in found.items()}
 
+    def bounds(self, partitions: Collection[Partition]) -> dict[Partition, tuple[int, int]]:
+        """Return the offset of the first remaining record and the last stable offset of each partition."""
+        begins = self.beginning_offsets(partitions)
+        ends = self.end_offsets(partitions, committed=True)
+        return {partition: (begin, ends[partition]) for partition, begin in begins.items()}
+
     def offsets_for_time(self, partitions: Iterable[Partition], timestamp_ms: int) -> dict[Partition, int]:
         """Return the offset of the first record at or after this timestamp, else the end offset."""
         partitions = list(partitions)
@@ -464,26 +478,20 @@ class ClusterAdmin:
             for partition, info in found.items()
         }
 
-    def last_append_times(self, topic: str, partitions: Iterable[int]) -> dict[int, tuple[int, int]]:
-        """Return offset and timestamp (ms) of the record with the latest timestamp.
-
-        Empty partitions are absent.
-        """
-        found = self.last_appends(topic, partitions)
-        return {number: (last.offset, last.at_ms) for number, last in found.items()}
-
-    def last_appends(self, topic: str, partitions: Iterable[int]) -> dict[int, Append]:
+    def last_appends(self, partitions: Iterable[Partition]) -> dict[Partition, Append]:
         """Return the record with the latest timestamp of each partition. Empty partitions are absent."""
-        found = self.last_appends_of((topic, number) for number in partitions)
-        return {number: last for (_, number), last in found.items()}
-
-    def last_appends_of(self, partitions: Iterable[Partition]) -> dict[Partition, Append]:
-        """Return the same as :meth:`last_appends` for partitions of several topics, in one request."""
         return {
             partition: Append(info.offset, info.timestamp, info.leader_epoch)
             for partition, info in self._list_offsets(partitions, _MAX_TIMESTAMP).items()
             if info.offset >= 0 and info.timestamp >= 0
         }
+
+    def newest_ms(self, partitions: Iterable[Partition]) -> dict[str, int]:
+        """Return the latest timestamp (ms) in these partitions, by topic. Topics without one are absent."""
+        newest: dict[str, int] = {}
+        for (topic, _), last in self.last_appends(partitions).items():
+            newest[topic] = max(newest.get(topic, 0), last.at_ms)
+        return newest
 
     def committed(self, group: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """Return the group's committed offset of each partition that has one."""

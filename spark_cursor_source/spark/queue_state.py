@@ -65,7 +65,7 @@ class QueueState:
         ``topic_ids`` has the ids as of the batch. After a topic is deleted and created again, the messages of
         the batch are not those of the new topic.
         """
-        sets = {(one.cell.topic, one.cell.partition): one.offsets for one in acks}
+        sets = {one.cell.topic_partition: one.offsets for one in acks}
         ids = dict(topic_ids)
         if unknown := {topic for topic, _ in sets if topic not in ids}:
             ids |= {topic: one.topic_id for topic, one in self._topics.describe(unknown).items()}

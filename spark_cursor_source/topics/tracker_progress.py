@@ -67,10 +67,10 @@ def read_progress(
     If ``stable``, wait for an open transaction that commits progress. The transaction of a dead tracker stays
     open until the next tracker aborts it. Otherwise return the progress before that transaction.
     """
-    partitions = topics.describe([markers_topic])[markers_topic].partitions
+    partitions = topics.partitions_of(markers_topic)
     committed = topics.committed_with_metadata(
         tracker_group(markers_topic),
-        ((markers_topic, number) for number in (range(partitions) if numbers is None else sorted(numbers))),
+        [tp for tp in partitions if numbers is None or tp[1] in numbers],
         stable=stable,
     )
     own = {number: one for (_, number), one in committed.items()}

@@ -35,9 +35,9 @@ class MarkerClocks:
         changed = [number for number, end in ends.items() if self._seen.get(number) != end]
         if not changed:
             return
-        last = self._topics.last_appends(self._topic, changed)
+        last = self._topics.last_appends((self._topic, number) for number in changed)
         read_at = monotonic_ms()
-        for number, (_, at_ms, epoch) in last.items():
+        for (_, number), (_, at_ms, epoch) in last.items():
             self.observe(number, at_ms=at_ms, epoch=epoch, read_at=read_at)
         self.fresh |= {number for number in changed if number in self._seen}
         self._seen |= {number: ends[number] for number in changed}

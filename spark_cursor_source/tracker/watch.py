@@ -135,12 +135,12 @@ class QueueWatch:
         if not due:
             return
         # Committed ends: a hanging transaction can make messages look younger, but never older.
-        ends, unknown = self._ends.look((cell.topic, cell.partition) for cell in due)
+        ends, unknown = self._ends.look(cell.topic_partition for cell in due)
         for cell, ttl_ms in due.items():
-            if (cell.topic, cell.partition) in unknown:
+            if cell.topic_partition in unknown:
                 self._next_looks.set(cell, now + AGAIN_MS)
                 continue
-            end, cursor, first = ends.get((cell.topic, cell.partition)), cells.cursor(cell), self._first(cell)
+            end, cursor, first = ends.get(cell.topic_partition), cells.cursor(cell), self._first(cell)
             if end is not None and cursor is not None and _is_news(cursor, end, ttl_ms, first=first):
                 yield EndOffsetObserved(cell=cell, position=end)
 

@@ -90,7 +90,7 @@ class Snapshot:
         """Returns the map of a partition of a subscription, or None."""
         if self.view is None or cell not in self.view.cursors:
             return None
-        start, end = self.view.bounds.get((cell.topic, cell.partition), (None, None))
+        start, end = self.view.bounds.get(cell.topic_partition, (None, None))
         return partition_map_of(self.view.cursors[cell], log_start=start, log_end=end)
 
     def age_ms(self, at_ms: int | None) -> int | None:

@@ -237,11 +237,12 @@ def test_the_last_append_time_is_the_broker_s_and_empty_partitions_have_none(
     before = int(time.time() * 1000)
     produce(config, topic, [{"value": b"a", "partition": 1}])
     produce(config, topic, [{"value": b"b", "partition": 1}])
-    found = topics.last_append_times(topic, range(3))
-    assert list(found) == [1]
-    offset, timestamp_ms = found[1]
-    assert offset == 1
-    assert before <= timestamp_ms <= time.time() * 1000
+    found = topics.last_appends((topic, number) for number in range(3))
+    assert list(found) == [(topic, 1)]
+    last = found[topic, 1]
+    assert last.offset == 1
+    assert before <= last.at_ms <= time.time() * 1000
+    assert topics.newest_ms([(topic, 1), (topic, 2)]) == {topic: last.at_ms}
 
 
 def test_positions_of_what_does_not_exist_are_an_error_of_ours(
@@ -394,7 +395,7 @@ def test_answers_that_come_after_the_time_is_over_do_no_harm(
     calls: list[Callable[[], object]] = [
         lambda: hasty.describe([control.markers]),
         lambda: hasty.end_offsets([markers], committed=True),
-        lambda: hasty.last_append_times(*markers[:1], [0]),
+        lambda: hasty.last_appends([markers]),
         lambda: hasty.committed(group, [markers]),
         lambda: hasty.commit(group, {markers: 2}),
         lambda: hasty.settings(control.markers),

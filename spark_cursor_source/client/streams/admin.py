@@ -105,7 +105,7 @@ class Streams:
         state = self._states.refresh().state(place)
         try:
             end = self._topics.end_offsets([place], committed=False)[place]
-            last = self._topics.last_append_times(stream, [partition]).get(partition)
+            last = self._topics.last_appends([place]).get(place)
             return PartitionMetadata(
                 stream=stream,
                 partition=partition,
@@ -116,7 +116,7 @@ class Streams:
                 high_watermark=end,
                 paused=state.paused,
                 readonly=state.readonly,
-                last_message_ms=None if last is None else last[1],
+                last_message_ms=None if last is None else last.at_ms,
                 last_pause_change_ms=state.pause_changed_ms,
                 last_readonly_change_ms=state.readonly_changed_ms,
             )

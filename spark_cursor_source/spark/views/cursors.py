@@ -105,12 +105,12 @@ class CursorsReader(DataSourceReader):
         cursors = shown_cursors(self._options, partition)
         if self._as_of_ms is not None:
             cursors = cursors_at(self._options.kafka, self._options.markers_topic, cursors, self._as_of_ms)
-        ends, unknown = self._log_ends([(one.cell.topic, one.cell.partition) for one in cursors])
+        ends, unknown = self._log_ends([one.cell.topic_partition for one in cursors])
         rows: list[Sequence[Any]] = []
         holes = 0
         with borrowed_consumer(ONE_MESSAGE | reader_config(self._options)) as consumer:
             for cursor in cursors:
-                place = cursor.cell.topic, cursor.cell.partition
+                place = cursor.cell.topic_partition
                 end = ends.get(place)
                 oldest_ms = None if end is None else oldest_unacked_ms(consumer, cursor, end)
                 ack_holes = cursor.ack_holes

@@ -100,8 +100,7 @@ class MessagesReader(DataSourceReader):
         known: dict[TopicPartition, DeliveryCounts] = {}
         if topics.existing([options.cursors_topic]):
             known = {
-                (cursor.cell.topic, cursor.cell.partition): DeliveryCounts.of(cursor)
-                for cursor in shown_cursors(options)
+                cursor.cell.topic_partition: DeliveryCounts.of(cursor) for cursor in shown_cursors(options)
             }
         return [
             RangeOfQueue(one, known.get((one.topic, one.partition), NEVER_DELIVERED).among(one.offsets))

@@ -102,7 +102,7 @@ def shows(options: ViewOptions, cell: Cell) -> bool:
     if options.subscription not in (None, cell.subscription):
         return False
     if isinstance(options.topics, Assign):
-        return (cell.topic, cell.partition) in options.topics.partitions
+        return cell.topic_partition in options.topics.partitions
     return options.topics is None or options.topics.matches(cell.topic)
 
 
