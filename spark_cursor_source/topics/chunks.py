@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from itertools import compress
+from operator import methodcaller
 from typing import Any, Self
 
 import numpy as np
@@ -14,7 +15,6 @@ import pyarrow.compute as pc
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
 from spark_cursor_source.core.slices import KeyShare
-from spark_cursor_source.kafka.reading import offset_of
 from spark_cursor_source.kafka.record_headers import Headers, all_headers, headers_of
 from spark_cursor_source.topics.message_columns import ARROW_TYPES, HEADERS
 
@@ -64,9 +64,16 @@ class Chunk(ABC):
 class MessageChunk(Chunk):
     """Chunk of messages of confluent-kafka."""
 
-    def __init__(self, messages: list[Message], offsets: Offsets | None = None) -> None:
+    # A map of an unbound method runs no Python code for a message.
+    _key: Any = staticmethod(Message.key)
+    _value: Any = staticmethod(Message.value)
+    _offset: Any = staticmethod(Message.offset)
+    _timestamp: Any = staticmethod(Message.timestamp)
+    _all_headers: Any = staticmethod(all_headers)
+
+    def __init__(self, messages: list[Any], offsets: Offsets | None = None) -> None:
         self.messages = messages
-        self.offsets = _offsets(messages) if offsets is None else offsets
+        self.offsets = self._offsets() if offsets is None else offsets
 
     @property
     def mean_bytes(self) -> int:
@@ -79,14 +86,14 @@ class MessageChunk(Chunk):
         return type(self)(list(compress(self.messages, mask.tolist())), self.offsets[mask])
 
     def of_queue(self, queue_id: bytes) -> Mask:
-        keys = map(Message.key, self.messages)
+        keys = map(self._key, self.messages)
         return np.fromiter((key == queue_id for key in keys), np.bool_, len(self))
 
     def keys(self) -> list[bytes | None]:
-        return list(map(Message.key, self.messages))
+        return list(map(self._key, self.messages))
 
     def with_headers(self, names: Collection[str]) -> Iterator[tuple[int, Headers, int | None]]:
-        given = all_headers(self.messages)
+        given = self._all_headers(self.messages)
         # Two checks without a call per message. Topics without headers only pay for the first one.
         if not any(given):
             return
@@ -100,59 +107,39 @@ class MessageChunk(Chunk):
 
     def columns(self, *, include_headers: bool) -> list[Array]:
         messages = self.messages
-        types, times_ms = zip(*map(Message.timestamp, messages), strict=True)
+        types, times_ms = zip(*map(self._timestamp, messages), strict=True)
         arrays = [
-            pa.array(list(map(Message.key, messages)), pa.binary()),
-            pa.array(list(map(Message.value, messages)), pa.binary()),
+            pa.array(list(map(self._key, messages)), pa.binary()),
+            pa.array(list(map(self._value, messages)), pa.binary()),
             pa.array(self.offsets, pa.int64()),
             pa.array(np.array(times_ms, np.int64) * 1000, ARROW_TYPES["TIMESTAMP"]),
             _timestamp_types(types),
         ]
         if include_headers:
-            arrays.append(pa.array([one or None for one in all_headers(messages)], ARROW_TYPES[HEADERS]))
+            arrays.append(
+                pa.array([one or None for one in self._all_headers(messages)], ARROW_TYPES[HEADERS])
+            )
         return arrays
 
+    def _offsets(self) -> Offsets:
+        messages = self.messages
+        first, last = messages[0].offset(), messages[-1].offset()
+        if last - first == len(messages) - 1:  # offsets are ascending, so they are contiguous
+            return np.arange(first, last + 1, dtype=np.int64)
+        return np.fromiter(map(self._offset, messages), np.int64, len(messages))
 
-class RescuedChunk(Chunk):
+
+class RescuedChunk(MessageChunk):
     """Chunk of messages from the rescue topic, alone or among messages of confluent-kafka."""
 
-    def __init__(self, messages: Sequence[Any]) -> None:
-        self.messages = list(messages)
-        self.offsets = np.fromiter((one.offset() for one in messages), np.int64, len(messages))
+    _key = methodcaller("key")
+    _value = methodcaller("value")
+    _offset = methodcaller("offset")
+    _timestamp = methodcaller("timestamp")
 
-    @property
-    def mean_bytes(self) -> int:
-        return sum(map(len, self.messages)) // len(self)
-
-    def where(self, mask: Mask) -> Self:
-        return self if mask.all() else type(self)(list(compress(self.messages, mask.tolist())))
-
-    def of_queue(self, queue_id: bytes) -> Mask:
-        return np.fromiter((one.key() == queue_id for one in self.messages), np.bool_, len(self))
-
-    def keys(self) -> list[bytes | None]:
-        return [one.key() for one in self.messages]
-
-    def with_headers(self, names: Collection[str]) -> Iterator[tuple[int, Headers, int | None]]:
-        wanted = frozenset(names)
-        for index, one in enumerate(self.messages):
-            headers = headers_of(one)
-            if headers and not wanted.isdisjoint([name for name, _ in headers]):
-                kind, timestamp_ms = one.timestamp()
-                yield index, headers, None if kind == TIMESTAMP_NOT_AVAILABLE else timestamp_ms
-
-    def columns(self, *, include_headers: bool) -> list[Array]:
-        types, times_ms = zip(*(one.timestamp() for one in self.messages), strict=True)
-        arrays = [
-            pa.array([one.key() for one in self.messages], pa.binary()),
-            pa.array([one.value() for one in self.messages], pa.binary()),
-            pa.array(self.offsets, pa.int64()),
-            pa.array(np.array(times_ms, np.int64) * 1000, ARROW_TYPES["TIMESTAMP"]),
-            _timestamp_types(types),
-        ]
-        if include_headers:
-            arrays.append(pa.array([headers_of(one) or None for one in self.messages], ARROW_TYPES[HEADERS]))
-        return arrays
+    @staticmethod
+    def _all_headers(messages: Iterable[Any]) -> list[Headers]:
+        return list(map(headers_of, messages))
 
 
 class ColumnChunk(Chunk):
@@ -204,13 +191,6 @@ class ColumnChunk(Chunk):
 def _as_mask(booleans: Array) -> Mask:
     mask: Mask = booleans.to_numpy(zero_copy_only=False)
     return mask
-
-
-def _offsets(messages: list[Message]) -> Offsets:
-    first, last = offset_of(messages[0]), offset_of(messages[-1])
-    if last - first == len(messages) - 1:  # offsets are ascending, so they are contiguous
-        return np.arange(first, last + 1, dtype=np.int64)
-    return np.fromiter(map(Message.offset, messages), np.int64, len(messages))
 
 
 def _timestamp_types(types: tuple[int, ...]) -> Array:

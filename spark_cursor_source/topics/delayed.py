@@ -120,6 +120,6 @@ def messages_not_due(
         return messages, []
     early = EarlyMessages(piece, now_ms)
     is_plain = all(isinstance(one, Message) for one in messages)
-    chunk = MessageChunk(list(messages)) if is_plain else RescuedChunk(messages)
+    chunk = (MessageChunk if is_plain else RescuedChunk)(list(messages))
     due_now = early.sift(chunk)
     return due_now.messages, list(early.held_back())
