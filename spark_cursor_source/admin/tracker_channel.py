@@ -111,8 +111,7 @@ class TrackerChannel:
         """
         self.check_rights()
         action = new_action(self._author, what).headers() if self._author and what else None
-        self._sender.send(markers, action)
-        self._sender.flush()
+        self._sender.write(markers, action)
 
     def tell(self, markers: Sequence[Marker], *, what: str = "") -> dict[Cell, CursorSnapshot | None]:
         """Writes markers and waits for the cursors that include their effect. Returns these cursors by cell.

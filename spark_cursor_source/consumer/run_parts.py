@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from spark_cursor_source.consumer.assignment import PartitionAssignment
@@ -17,7 +16,6 @@ from spark_cursor_source.consumer.source_topics import SourceTopics
 from spark_cursor_source.consumer.tracker_watch import TrackerWatch
 from spark_cursor_source.consumer.unread import UnreadMessages
 from spark_cursor_source.core.batch import SourceOffset
-from spark_cursor_source.core.marker import Marker
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.append_watch import AppendWatch
 from spark_cursor_source.kafka.config import client_config
@@ -31,22 +29,6 @@ from spark_cursor_source.topics.redelivery_partitions import RedeliveryPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MarkerWriter:
-    """Writes the markers of a run."""
-
-    sender: MarkerSender
-    partitions: int  #: partition count of the markers topic
-
-    def write(self, markers: Sequence[Marker]) -> int | None:
-        """Writes markers. Returns after the brokers have confirmed them.
-
-        The result is the broker time of the last marker in ms, or None if the brokers do not report one.
-        """
-        self.sender.send(markers)
-        return self.sender.flush()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RunParts:
     """Clients, topics and group membership of one run. The state of a part is written by that part only."""
 
@@ -54,7 +36,7 @@ class RunParts:
     topics: ClusterAdmin
     queue: SourceTopics
     cursors: CursorTable
-    markers: MarkerWriter
+    markers: MarkerSender
     membership: Membership
     group: GroupProgress
     session: TrackerSession
@@ -92,9 +74,8 @@ class RunParts:
             cursors=options.cursors_topic,
         )
         producing, consuming = (client_config(options.kafka, role) for role in ("producer", "consumer"))
-        sender = MarkerSender(producing, options.markers_topic, control.markers)
-        sender.connect()  # while the group forms
-        markers = MarkerWriter(sender=sender, partitions=control.markers)
+        markers = MarkerSender(producing, options.markers_topic, control.markers)
+        markers.connect()  # while the group forms
         own = options.subscription
         cursors = CursorTable(consuming, options.cursors_topic, timeout_ms=PATIENCE_MS, subscription=own)
         queue = SourceTopics(options, topics)
@@ -146,7 +127,7 @@ class RunParts:
     def close(self) -> None:
         """Leaves the group and closes the clients."""
         self.membership.close()
-        self.markers.sender.close()
+        self.markers.close()
         self.cursors.close()
         self.pending.close()
         self.unread.close()

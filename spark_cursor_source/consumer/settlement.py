@@ -25,8 +25,7 @@ from spark_cursor_source.errors import InvalidMessageId, NullMessageId, UnknownA
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.options.ack import AckAction, AckOptions
 from spark_cursor_source.options.source import AckMode
-from spark_cursor_source.topics.marker_producer import borrowed_producer
-from spark_cursor_source.topics.markers import MarkerSender
+from spark_cursor_source.topics.markers import write_markers
 
 
 class Settlement:
@@ -146,10 +145,8 @@ class Settlement:
         if not markers and not blocks:
             return
         check_acked(self._options, markers)
-        config, topic = client_config(self._options.kafka, "producer"), self._options.markers_topic
-        with borrowed_producer(MarkerSender, config, topic, markers_partitions) as sender:
-            sender.send(of_topics([*blocks, *markers], self._options.topic_ids))
-            sender.flush()
+        found = of_topics([*blocks, *markers], self._options.topic_ids)
+        write_markers(self._options.kafka, self._options.markers_topic, markers_partitions, found)
         self._fold.clear()
         self._blocked.clear()
 

@@ -138,7 +138,7 @@ class PlannerV1:
         self._lease_extender.untrack()
         batch, self._in_progress = self._in_progress, []
         if batch and self._options.ack_mode is AckMode.BATCH:
-            self._send(_markers(batch, MarkerType.END))
+            self._sender.write(_markers(batch, MarkerType.END))
 
     def bound_by_now(self) -> None:
         """Implements Trigger.AvailableNow and Once: the next :meth:`latest_offset` fixes the input's end."""
@@ -192,12 +192,7 @@ class PlannerV1:
         return Cell(subscription=self._options.subscription, topic=topic, partition=partition)
 
     def _extend(self, held: Sequence[Leased[bytes]]) -> None:
-        self._send(_markers(held, MarkerType.KEEP_ALIVE, lease_ms=self._options.lease_ms))
-
-    def _send(self, markers: Iterator[MarkerV1]) -> None:
-        """Writes markers. Returns after the broker has confirmed them."""
-        self._sender.send(markers)
-        self._sender.flush()
+        self._sender.write(_markers(held, MarkerType.KEEP_ALIVE, lease_ms=self._options.lease_ms))
 
 
 def _markers(batch: Sequence[Leased[bytes]], kind: MarkerType, *, lease_ms: int = 0) -> Iterator[MarkerV1]:

@@ -9,7 +9,7 @@ from typing import Any
 from spark_cursor_source.core.marker import MAX_LEASE_MS, End, KeepAlive, Marker, Release
 from spark_cursor_source.errors import InvalidMarker
 from spark_cursor_source.kafka.deadline import PATIENCE_MS
-from spark_cursor_source.topics.marker_producer import MarkerProducer
+from spark_cursor_source.topics.marker_producer import FLUSH_TIMEOUT_S, MarkerProducer
 from spark_cursor_source.wire.marker import MarkerType, MarkerV1, encode_v1
 
 _ANY_PARTITION = -1
@@ -50,6 +50,11 @@ class MarkerSenderV1(MarkerProducer):
             records += 1
         sending.producer.poll(0)
         return records
+
+    def write(self, markers: Iterable[MarkerV1], *, timeout_s: float = FLUSH_TIMEOUT_S) -> None:
+        """Sends markers and waits until the brokers have confirmed them."""
+        self.send(markers)
+        self.flush(timeout_s)
 
 
 def _cut(marker: MarkerV1) -> MarkerV1:

@@ -89,8 +89,7 @@ class SettlementV1:
         config = client_config(self._options.kafka, "producer")
         topic = self._options.markers_topic
         with borrowed_producer(MarkerSenderV1, config, topic, markers_partitions) as sender:
-            sender.send(self.markers())
-            sender.flush()
+            sender.write(self.markers())
         self._rows.clear()
 
 

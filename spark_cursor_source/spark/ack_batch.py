@@ -21,12 +21,10 @@ from spark_cursor_source.consumer.settlement import check_acked
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.marker import End, of_topics
 from spark_cursor_source.core.offsets import OffsetSet
-from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.options.ack import AckAction, AckOptions
 from spark_cursor_source.spark.actions import markers_partitions
 from spark_cursor_source.spark.shuffle import SHUFFLE_PARTITIONS, limit_shuffle_partitions
-from spark_cursor_source.topics.marker_producer import borrowed_producer
-from spark_cursor_source.topics.markers import MarkerSender
+from spark_cursor_source.topics.markers import write_markers
 
 _WORD = 64
 _FULL = -1  # a word with all 64 bits set, as a signed number
@@ -69,11 +67,8 @@ def write_acks(acks: Sequence[End], options: AckOptions) -> int:
     """
     if acks:
         check_acked(options, acks)
-        config = client_config(options.kafka, "producer")
-        partitions = markers_partitions(options)
-        with borrowed_producer(MarkerSender, config, options.markers_topic, partitions) as sender:
-            sender.send(of_topics(acks, options.topic_ids))
-            sender.flush()
+        markers = of_topics(acks, options.topic_ids)
+        write_markers(options.kafka, options.markers_topic, markers_partitions(options), markers)
     return sum(len(ack.offsets) for ack in acks)
 
 

@@ -35,8 +35,7 @@ from spark_cursor_source.options.tracker_place import TrackerPlace
 from spark_cursor_source.topics.data_loss import report_loss
 from spark_cursor_source.topics.delayed import DelayFilter
 from spark_cursor_source.topics.key_order import OrderFilter
-from spark_cursor_source.topics.marker_producer import borrowed_producer
-from spark_cursor_source.topics.markers import MarkerSender
+from spark_cursor_source.topics.markers import write_markers
 from spark_cursor_source.topics.queue import Missing, OnMissing, arrow_batches
 from spark_cursor_source.topics.read_reports import report_read
 from spark_cursor_source.topics.rescue import Rescue
@@ -213,10 +212,7 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield rows
         if undelivered:
             # These offsets deliver no rows and get no ack. Without an End they stay outstanding forever.
-            config, partitions = client_config(options.kafka, "producer"), partition.markers_partitions
-            with borrowed_producer(MarkerSender, config, options.markers_topic, partitions) as sender:
-                sender.send(undelivered)
-                sender.flush()
+            write_markers(options.kafka, options.markers_topic, partition.markers_partitions, undelivered)
         self._report(partition, size)
 
     def _report(self, partition: LeasedSlices, size: int) -> None:

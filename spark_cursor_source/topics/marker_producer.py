@@ -68,7 +68,7 @@ class MarkerProducer:
             on_open=self._check_anew,
         )
         self._topic = topic
-        self._partitions = partitions
+        self.partitions = partitions
         self._patience_ms = patience_ms
         self._lock = threading.Lock()
         self._next_check = Deadline.after_ms(0)
@@ -154,8 +154,8 @@ class MarkerProducer:
             if error.code() in UNKNOWN_TOPIC:
                 raise TopicNotFound((self._topic,)) from raised
             raise MarkersNotDurable(self._topic, 0, shown(error)) from raised
-        if partitions != self._partitions:
-            raise MarkersPartitionsChanged(self._topic, self._partitions, partitions)
+        if partitions != self.partitions:
+            raise MarkersPartitionsChanged(self._topic, self.partitions, partitions)
 
     def _not_durable(self, sending: Sending, why: str) -> MarkersNotDurable:
         """Return the error for this thread's markers and discard their state.

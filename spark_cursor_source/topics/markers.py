@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from spark_cursor_source.core.marker import (
@@ -18,8 +18,9 @@ from spark_cursor_source.core.marker import (
     Start,
     Withhold,
 )
+from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.confirmed_producer import Headers
-from spark_cursor_source.topics.marker_producer import MarkerProducer
+from spark_cursor_source.topics.marker_producer import FLUSH_TIMEOUT_S, MarkerProducer, borrowed_producer
 from spark_cursor_source.wire import marker as wire
 
 MAX_MARKER_BYTES = 900_000  #: a topic with Kafka's default limits accepts a record of this size
@@ -42,12 +43,25 @@ class MarkerSender(MarkerProducer):
         """
         sending, records = self.begin(), 0
         for marker in markers:
-            partition = marker.cell.control_partition(self._partitions)
+            partition = marker.cell.control_partition(self.partitions)
             for value in marker_values(marker):
                 self.produce(sending, marker.cell.key, value, partition, headers)
                 records += 1
         sending.producer.poll(0)
         return records
+
+    def write(
+        self, markers: Iterable[Marker], headers: Headers = None, *, timeout_s: float = FLUSH_TIMEOUT_S
+    ) -> int | None:
+        """Send markers and wait until the brokers have confirmed them. See :meth:`send` and :meth:`flush`."""
+        self.send(markers, headers)
+        return self.flush(timeout_s)
+
+
+def write_markers(kafka: Mapping[str, str], topic: str, partitions: int, markers: Iterable[Marker]) -> None:
+    """Write markers with a sender from the pool of this process. See :meth:`MarkerSender.write`."""
+    with borrowed_producer(MarkerSender, client_config(kafka, "producer"), topic, partitions) as sender:
+        sender.write(markers)
 
 
 def marker_values(marker: Marker, *, max_bytes: int = MAX_MARKER_BYTES) -> Iterator[bytes]:

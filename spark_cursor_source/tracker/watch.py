@@ -83,8 +83,7 @@ class QueueWatch:
         if not markers:
             return
         try:
-            self._sender.send(markers)
-            self._sender.flush(_CONFIRM_S)
+            self._sender.write(markers, timeout_s=_CONFIRM_S)
         except MarkersNotDurable as why:
             self._write_later(ends, why)
         else:

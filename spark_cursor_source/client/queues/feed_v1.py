@@ -87,9 +87,9 @@ class FeedV1(Feed):
             return
         ours = [(span, span.of_queue(self._of)) for span in fetched]
         try:
-            self._sender.send(marker for span, messages in ours for marker in self._starts(span, messages))
             # Starts precede the commit: a crash in between delivers twice. The other order loses messages.
-            self._sender.flush(self._config.timeout_ms / 1000)
+            starts = (marker for span, messages in ours for marker in self._starts(span, messages))
+            self._sender.write(starts, timeout_s=self._config.timeout_ms / 1000)
             is_ours = self._reader.commit(Deadline.after_ms(self._config.timeout_ms))
         except BaseException:
             self._reader.follow({span.partition: span.start for span in fetched})

@@ -106,8 +106,8 @@ class Queue:
         sender = MarkerSenderV1(producing, config.marker_topic, partitions, patience_ms=config.timeout_ms)
 
         def write(markers: Sequence[Marker]) -> None:
-            sender.send(v1 for marker in markers for v1 in in_v1(marker, queue_id))
-            sender.flush(config.timeout_ms / 1000)
+            in_order = (v1 for marker in markers for v1 in in_v1(marker, queue_id))
+            sender.write(in_order, timeout_s=config.timeout_ms / 1000)
 
         counts = self._consumer_counts()
         batcher = self._ack_batcher(write, counts)
@@ -129,8 +129,7 @@ class Queue:
 
         def write(markers: Sequence[Marker]) -> int | None:
             # The id at the start of the consumer: after a deletion, late acks must not end new messages.
-            sender.send(of_topics(markers, ids))
-            return sender.flush(config.timeout_ms / 1000)
+            return sender.write(of_topics(markers, ids), timeout_s=config.timeout_ms / 1000)
 
         counts = self._consumer_counts()
         batcher = self._ack_batcher(write, counts)
