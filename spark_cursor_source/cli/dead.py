@@ -188,8 +188,7 @@ def redrive(
     from spark_cursor_source.admin.redrive import redrive as run
 
     only = _filter(reason, error, template, subscription, since, until, at)
-    names: dict[str, Any] = {"cursors_topic": cluster.cursors_topic, "markers_topic": cluster.markers_topic}
-    names |= {"to_subscription": to_subscription, "rate": rate}
+    names: dict[str, Any] = {"to_subscription": to_subscription, "rate": rate, **cluster.tracker_topics}
     _agree(lambda: run(cluster.kafka, topic, only, dry_run=True, **names), dry_run=dry_run, yes=yes)
     done = run(cluster.kafka, topic, only, dry_run=dry_run, author=author, **names)
     print_json(asdict(done)) if json else print(done)
@@ -221,7 +220,7 @@ def delete(
     from spark_cursor_source.admin import delete_dead_letters
 
     only = _filter(reason, error, template, subscription, since, until, at)
-    names: dict[str, Any] = {"cursors_topic": cluster.cursors_topic, "markers_topic": cluster.markers_topic}
+    names = cluster.tracker_topics
     _agree(
         lambda: delete_dead_letters(cluster.kafka, topic, only, dry_run=True, **names),
         dry_run=dry_run,

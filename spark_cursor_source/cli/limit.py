@@ -9,9 +9,10 @@ import typer
 from spark_cursor_source.cli.cluster import Cluster, connected
 from spark_cursor_source.cli.frame import Json
 from spark_cursor_source.cli.output import print_json
-from spark_cursor_source.cli.pause import Author, Name, TrackerTimeout, partitions_text
+from spark_cursor_source.cli.pause import Author, Name, TrackerTimeout
 from spark_cursor_source.core.duration import parse_duration
 from spark_cursor_source.core.limits import Limits
+from spark_cursor_source.core.move_preview import partitions_text
 
 if TYPE_CHECKING:
     from spark_cursor_source.admin.limits import Limited

@@ -10,6 +10,7 @@ from spark_cursor_source.cli.cluster import Cluster, connected
 from spark_cursor_source.cli.frame import Json
 from spark_cursor_source.cli.output import print_json
 from spark_cursor_source.core.duration import parse_duration
+from spark_cursor_source.core.move_preview import partitions_text
 
 if TYPE_CHECKING:
     from spark_cursor_source.admin.pause import Paused, Resumed
@@ -70,13 +71,7 @@ def resume(
     """
     from spark_cursor_source.admin.pause import resume_subscription
 
-    resumed = resume_subscription(
-        cluster.kafka,
-        subscription,
-        topic,
-        author=author,
-        **cluster.tracker_topics,
-    )
+    resumed = resume_subscription(cluster.kafka, subscription, topic, author=author, **cluster.tracker_topics)
     if json:
         print_json({"subscription": subscription, **resumed._asdict()})
     else:
@@ -113,8 +108,3 @@ def resume_text(subscription: str, resumed: Resumed) -> str:
     elif not resumed.opened and not resumed.paused:
         told.insert(0, f"no breaker of {subscription} is open")
     return "; ".join(told)
-
-
-def partitions_text(count: int) -> str:
-    """Returns a number of partitions in words."""
-    return f"{count} partition{'s'[: count != 1]}"

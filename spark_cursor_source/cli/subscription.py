@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -255,9 +255,7 @@ def restore(
     json: Json = False,
 ) -> None:
     """Returns to the state of a snapshot."""
-    _return_to(
-        name, cluster, subscription, topic, dry_run=dry_run, yes=yes, timeout=tracker_timeout, json=json
-    )
+    _return_to(_open(cluster, tracker_timeout), subscription, topic, name, dry_run, yes, json)
 
 
 @connected
@@ -271,9 +269,7 @@ def undo(
     json: Json = False,
 ) -> None:
     """Returns to the state before the last seek, skip, expiry or restore. An undo can be undone, too."""
-    _return_to(
-        UNDO, cluster, subscription, topic, dry_run=dry_run, yes=yes, timeout=tracker_timeout, json=json
-    )
+    _return_to(_open(cluster, tracker_timeout), subscription, topic, UNDO, dry_run, yes, json)
 
 
 @connected
@@ -311,27 +307,9 @@ def delete(
         print(f"{subscription} is deleted" + ("" if with_group else "; its consumers still have its group"))
 
 
-def _add_verbs() -> None:
-    named: dict[str, Callable[..., None]]
-    named = {
-        "create": create,
-        "seek": seek,
-        "skip": skip,
-        "skip-all": skip_all,
-        "expire": expire,
-        "snapshot": snapshot,
-        "snapshots": snapshots,
-        "restore": restore,
-        "undo": undo,
-        "clone": clone,
-        "delete": delete,
-    }
-    for name, run in named.items():
-        add_verb(VERBS, run, name=name)
-    add_verb(VERBS, seek, name="reset", hidden=True)  # as pulsar-admin calls it
-
-
-_add_verbs()
+for _verb in (create, seek, skip, skip_all, expire, snapshot, snapshots, restore, undo, clone, delete):
+    add_verb(VERBS, _verb)
+add_verb(VERBS, seek, name="reset", hidden=True)  # as pulsar-admin calls it
 
 
 def _open(cluster: Cluster, timeout: str) -> Subscriptions:
@@ -339,25 +317,16 @@ def _open(cluster: Cluster, timeout: str) -> Subscriptions:
 
     return Subscriptions(
         cluster.kafka,
-        markers_topic=cluster.markers_topic,
-        cursors_topic=cluster.cursors_topic,
+        **cluster.tracker_topics,
         group_id_prefix=cluster.group_id_prefix,
         tracker_timeout_ms=parse_duration(timeout),
     )
 
 
 def _return_to(
-    name: str,
-    cluster: Cluster,
-    subscription: str,
-    topic: str,
-    *,
-    dry_run: bool,
-    yes: bool,
-    timeout: str,
-    json: bool,
+    opened: Subscriptions, subscription: str, topic: str, name: str, dry_run: bool, yes: bool, json: bool
 ) -> None:
-    with _open(cluster, timeout) as subscriptions:
+    with opened as subscriptions:
         preview = subscriptions.preview_restore(subscription, topic, name)
         if not _agreed(subscription, preview, dry_run=dry_run, yes=yes, json=json):
             return

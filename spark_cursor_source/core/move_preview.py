@@ -94,3 +94,12 @@ def _preview(cursor: CursorSnapshot, position: int, *, again: int) -> MovePrevie
         again=again,
         dropped=len(cursor.outstanding.below(position)) + max(0, position - cursor.read_position),
     )
+
+
+def partitions_text(count: int) -> str:
+    """Returns a number of partitions in words.
+
+    >>> partitions_text(1), partitions_text(4)
+    ('1 partition', '4 partitions')
+    """
+    return f"{count} partition{'s'[: count != 1]}"

@@ -6,6 +6,7 @@ import hmac
 import re
 import secrets
 from collections.abc import Callable
+from typing import Any
 from urllib.parse import parse_qsl
 
 from starlette.concurrency import run_in_threadpool
@@ -19,6 +20,7 @@ from spark_cursor_source.admin import (
     redrive,
     resume_subscription,
 )
+from spark_cursor_source.core.move_preview import partitions_text
 from spark_cursor_source.errors import CommandWaits, CursorqError
 from spark_cursor_source.topics.authors import author_of
 from spark_cursor_source.ui.access import form_key_of
@@ -45,47 +47,33 @@ class Actions:
 
     def __init__(self, settings: UiSettings) -> None:
         self._settings = settings
-        self._author = f"{author_of(settings.kafka)} by cursorq ui"
-        moves, saves = Moves(settings, self._author), Saves(settings, self._author)
-        limits = LimitActions(settings, self._author)
-        self._plans: dict[str, Callable[[Fields], Plan | Question]] = {
-            "seek": moves.seek,
-            "skip": moves.skip,
-            "expire": moves.expire,
-            "undo": moves.undo,
-            "snapshot": saves.snapshot,
-            "restore": saves.restore,
-            "clone": saves.clone,
-            "forget": saves.forget,
-            "limit": limits.limit,
-            "pause": self._plan_pause,
-            "resume": self._plan_resume,
-            "redrive": self._plan_redrive,
-            "delete": self._plan_delete,
-        }
-        self._deeds: dict[str, Callable[[Fields], str]] = {
-            "seek": moves.do_seek,
-            "skip": moves.do_skip,
-            "expire": moves.do_expire,
-            "undo": moves.do_undo,
-            "snapshot": saves.do_snapshot,
-            "restore": saves.do_restore,
-            "clone": saves.do_clone,
-            "forget": saves.do_forget,
-            "limit": limits.do_limit,
-            "pause": self._pause,
-            "resume": self._resume,
-            "redrive": self._redrive,
-            "delete": self._delete,
+        author = f"{author_of(settings.kafka)} by cursorq ui"
+        self._signed: dict[str, Any] = {"author": author, **settings.tracker_topics}
+        moves, saves = Moves(settings, author), Saves(settings, author)
+        limits = LimitActions(settings, author)
+        self._of: dict[str, tuple[Callable[[Fields], Plan | Question], Callable[[Fields], str]]] = {
+            "seek": (moves.seek, moves.do_seek),
+            "skip": (moves.skip, moves.do_skip),
+            "expire": (moves.expire, moves.do_expire),
+            "undo": (moves.undo, moves.do_undo),
+            "snapshot": (saves.snapshot, saves.do_snapshot),
+            "restore": (saves.restore, saves.do_restore),
+            "clone": (saves.clone, saves.do_clone),
+            "forget": (saves.forget, saves.do_forget),
+            "limit": (limits.limit, limits.do_limit),
+            "pause": (self._plan_pause, self._pause),
+            "resume": (self._plan_resume, self._resume),
+            "redrive": (self._plan_redrive, self._redrive),
+            "delete": (self._plan_delete, self._delete),
         }
 
     def plan(self, name: str, given: Fields) -> Plan | Question:
         """Returns what an action would do, or what it needs to know before. Nothing is changed."""
-        return self._plans[name](given)
+        return self._of[name][0](given)
 
     def do(self, name: str, given: Fields) -> str:
         """Does an action, and returns a sentence about its result."""
-        return self._deeds[name](given)
+        return self._of[name][1](given)
 
     def _plan_pause(self, given: Fields) -> Plan:
         topic, name = given["topic"], given["name"]
@@ -108,10 +96,7 @@ class Actions:
         )
 
     def _plan_redrive(self, given: Fields) -> Plan:
-        one = self._settings
-        found = redrive(
-            one.kafka, given["letters"], _filter(given), dry_run=True, cursors_topic=one.cursors_topic
-        )
+        found = redrive(self._settings.kafka, given["letters"], _filter(given), dry_run=True, **self._signed)
         return Plan(
             title=f"Redrive {found.sent:,} dead letters of {given['letters']}",
             told="Each is appended to its queue topic again, as a new message, and every subscription of "
@@ -121,9 +106,8 @@ class Actions:
         )
 
     def _plan_delete(self, given: Fields) -> Plan:
-        one = self._settings
         found = delete_dead_letters(
-            one.kafka, given["letters"], _filter(given), dry_run=True, cursors_topic=one.cursors_topic
+            self._settings.kafka, given["letters"], _filter(given), dry_run=True, **self._signed
         )
         return Plan(
             title=f"Delete {found.deleted:,} dead letters of {given['letters']}",
@@ -133,68 +117,32 @@ class Actions:
         )
 
     def _pause(self, given: Fields) -> str:
-        one = self._settings
-        done = pause_subscription(
-            one.kafka,
-            given["name"],
-            given["topic"],
-            author=self._author,
-            **one.tracker_topics,
-        )
-        return f"{given['name']} is paused on {partitions(done.paused)}."
+        done = pause_subscription(self._settings.kafka, given["name"], given["topic"], **self._signed)
+        return f"{given['name']} is paused on {partitions_text(done.paused)}."
 
     def _resume(self, given: Fields) -> str:
-        one = self._settings
-        done = resume_subscription(
-            one.kafka,
-            given["name"],
-            given["topic"],
-            author=self._author,
-            **one.tracker_topics,
-        )
+        done = resume_subscription(self._settings.kafka, given["name"], given["topic"], **self._signed)
         if not (done.paused or done.opened or done.retried):
             nothing = f"{given['name']} was neither paused nor held."
             if not done.unread:
                 return nothing
             return (
-                f"{nothing} The tracker has yet to read markers of {partitions(done.unread)}, and a pause "
-                "among them ends too."
+                f"{nothing} The tracker has yet to read markers of {partitions_text(done.unread)}, and a "
+                "pause among them ends too."
             )
         return (
-            f"{given['name']}: the pause ends on {partitions(done.paused)}, the breaker closes on "
-            f"{partitions(done.opened)}, dead letters of {partitions(done.retried)} are tried again."
+            f"{given['name']}: the pause ends on {partitions_text(done.paused)}, the breaker closes on "
+            f"{partitions_text(done.opened)}, dead letters of {partitions_text(done.retried)} are tried "
+            "again."
         )
 
     def _redrive(self, given: Fields) -> str:
-        one = self._settings
-        done = redrive(
-            one.kafka,
-            given["letters"],
-            _filter(given),
-            author=self._author,
-            **one.tracker_topics,
-        )
+        done = redrive(self._settings.kafka, given["letters"], _filter(given), **self._signed)
         return f"{done.sent:,} dead letters of {given['letters']} were redriven."
 
     def _delete(self, given: Fields) -> str:
-        one = self._settings
-        done = delete_dead_letters(
-            one.kafka,
-            given["letters"],
-            _filter(given),
-            author=self._author,
-            **one.tracker_topics,
-        )
+        done = delete_dead_letters(self._settings.kafka, given["letters"], _filter(given), **self._signed)
         return f"{done}."
-
-
-def partitions(count: int) -> str:
-    """Returns a number of partitions in words.
-
-    >>> partitions(1), partitions(4)
-    ('1 partition', '4 partitions')
-    """
-    return f"{count} partition{'s'[: count != 1]}"
 
 
 def _letter_fields(given: Fields) -> dict[str, str]:
