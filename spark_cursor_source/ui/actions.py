@@ -5,7 +5,11 @@ from __future__ import annotations
 import hmac
 import re
 import secrets
+import threading
+from collections import OrderedDict
 from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -30,11 +34,11 @@ from spark_cursor_source.ui.lookups import answer_of
 from spark_cursor_source.ui.moves import Moves
 from spark_cursor_source.ui.pages import Pages, link
 from spark_cursor_source.ui.plans import Fields, Plan, Question
-from spark_cursor_source.ui.results import Result, Results
 from spark_cursor_source.ui.saves import Saves
 from spark_cursor_source.ui.settings import UiSettings
 
 _MOST_FORM_BYTES = 1 << 20  # a form may have a position for each of thousands of partitions
+_MOST_RESULTS = 1_000  # results that are kept
 
 
 class Actions:
@@ -158,6 +162,49 @@ def _filter(given: Fields) -> DeadLetterFilter:
         reason="" if reason is None else f"^{re.escape(reason)}$",
         template=given.get("template"),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """Result of an action, in words."""
+
+    heading: str
+    told: str  #: a sentence about the result, or the text of the error
+    failed: bool
+    back: str  #: address of the page that the action began on
+
+
+class Results:
+    """Results of the latest forms. Thread-safe.
+
+    A double click sends a form twice, and so does a reload. A second skip would drop more messages, and a
+    second undo would take the first one back.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._results: OrderedDict[str, Future[Result]] = OrderedDict()
+
+    def once(self, form: str, act: Callable[[], Result]) -> Result:
+        """Returns the result of a form. Only its first call acts; others at the same time wait for it."""
+        with self._lock:
+            earlier = self._results.get(form)
+            result = self._results.setdefault(form, Future())
+            if len(self._results) > _MOST_RESULTS:
+                self._results.popitem(last=False)
+        if earlier is None:
+            try:
+                result.set_result(act())
+            except BaseException as why:
+                result.set_exception(why)
+                raise
+        return result.result()
+
+    def of(self, form: str) -> Result | None:
+        """Returns the result of a form that has acted; None: it is not known, or not any more."""
+        with self._lock:
+            result = self._results.get(form)
+        return None if result is None or not result.done() or result.exception() else result.result()
 
 
 class ActionViews:
