@@ -23,7 +23,7 @@ from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.task_split import split
 from spark_cursor_source.interop.phases import PositionsV1, ReplayPhaseV1, RunningPhaseV1, StartPhaseV1
-from spark_cursor_source.interop.sender import MarkerSenderV1
+from spark_cursor_source.interop.sender import MarkerSenderV1, one_for_each
 from spark_cursor_source.interop.starts import Range, StartWriter
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.append_watch import AppendWatch
@@ -197,11 +197,4 @@ class PlannerV1:
 
 def _markers(batch: Sequence[Leased[bytes]], kind: MarkerType, *, lease_ms: int = 0) -> Iterator[MarkerV1]:
     for leased in batch:
-        for offset in leased.offsets:
-            yield MarkerV1(
-                queue_id=leased.holder,
-                type=kind,
-                partition=leased.cell.partition,
-                offset=offset,
-                redeliver_after_ms=lease_ms,
-            )
+        yield from one_for_each(leased.offsets, kind, leased.holder, leased.cell.partition, lease_ms)

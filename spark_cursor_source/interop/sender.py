@@ -78,11 +78,14 @@ def in_v1(marker: Marker, queue_id: bytes) -> Iterator[MarkerV1]:
             kind = MarkerType.KEEP_ALIVE
         case _:
             return
+    yield from one_for_each(offsets, kind, queue_id, cell.partition, lease_ms)
+
+
+def one_for_each(
+    offsets: Iterable[int], kind: MarkerType, queue_id: bytes, partition: int, lease_ms: int = 0
+) -> Iterator[MarkerV1]:
+    """Yields a V1 marker for each message."""
     for offset in offsets:
         yield MarkerV1(
-            queue_id=queue_id,
-            type=kind,
-            partition=cell.partition,
-            offset=offset,
-            redeliver_after_ms=lease_ms,
+            queue_id=queue_id, type=kind, partition=partition, offset=offset, redeliver_after_ms=lease_ms
         )

@@ -9,7 +9,7 @@ import pyarrow as pa
 from spark_cursor_source.consumer.action_columns import LEAVE, MESSAGE_ID_V1, require_values
 from spark_cursor_source.core.outcome import check_delay_ms
 from spark_cursor_source.errors import RejectRefused, UnknownAction
-from spark_cursor_source.interop.sender import MarkerSenderV1
+from spark_cursor_source.interop.sender import MarkerSenderV1, one_for_each
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.options.ack import AckAction, AckOptions
 from spark_cursor_source.topics.marker_producer import borrowed_producer
@@ -69,15 +69,9 @@ class SettlementV1:
                 for key, partition, offset, word, delay_ms in rows:
                     lease_ms = self._options.lease_ms if word == AckAction.EXTEND else delay_ms
                     if word == AckAction.ACK:
-                        yield MarkerV1(queue_id=key, type=MarkerType.END, partition=partition, offset=offset)
+                        yield from one_for_each([offset], MarkerType.END, key, partition)
                     elif word != LEAVE and lease_ms is not None:
-                        yield MarkerV1(
-                            queue_id=key,
-                            type=MarkerType.KEEP_ALIVE,
-                            partition=partition,
-                            offset=offset,
-                            redeliver_after_ms=lease_ms,
-                        )
+                        yield from one_for_each([offset], MarkerType.KEEP_ALIVE, key, partition, lease_ms)
 
     def send(self, markers_partitions: int) -> None:
         """Writes the markers. Returns after the broker has confirmed them.

@@ -90,15 +90,20 @@ class StartWriter:
             if self._queue_id not in (None, key) or offset in without:
                 continue
             started.add(key, offset, delivery_count_of(message))
-            yield MarkerV1(
-                queue_id=key,
-                type=MarkerType.START,
-                partition=partition,
-                offset=offset,
-                redeliver_after_ms=self._lease_ms,
-                key=key,
-                value=message.value() or b"",
-            )
+            yield start_of(message, key, partition, self._lease_ms)
+
+
+def start_of(message: Message, queue_id: bytes, partition: int, lease_ms: int) -> MarkerV1:
+    """Returns the Start that contains a message of a queue."""
+    return MarkerV1(
+        queue_id=queue_id,
+        type=MarkerType.START,
+        partition=partition,
+        offset=offset_of(message),
+        redeliver_after_ms=lease_ms,
+        key=queue_id,
+        value=message.value() or b"",
+    )
 
 
 def delivery_count_of(message: Message) -> int:

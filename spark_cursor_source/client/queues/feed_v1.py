@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator
 
 from spark_cursor_source.client.queues.ack_batcher import AckBatcher
 from spark_cursor_source.client.queues.buffer import ReceiveBuffer
@@ -17,14 +16,12 @@ from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.subscription_type import SubscriptionType
 from spark_cursor_source.interop.group_reader import GroupReader
 from spark_cursor_source.interop.sender import MarkerSenderV1
-from spark_cursor_source.interop.starts import delivery_count_of
+from spark_cursor_source.interop.starts import delivery_count_of, start_of
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import Deadline, Pace
-from spark_cursor_source.kafka.reading import offset_of
-from spark_cursor_source.kafka.tail_consumer import Fetched, Record, offsets_of
+from spark_cursor_source.kafka.tail_consumer import Record, offsets_of
 from spark_cursor_source.options.service import ServiceConfig
-from spark_cursor_source.wire.marker import MarkerType, MarkerV1
 
 _LOOK_AT_TOPIC_MS = 2_000  # poll interval for a deleted or recreated topic
 _PATIENCE_S = 1.0  # seconds of a full buffer after which the reader only keeps its group membership
@@ -88,7 +85,12 @@ class FeedV1(Feed):
         ours = [(span, span.of_queue(self._of)) for span in fetched]
         try:
             # Starts precede the commit: a crash in between delivers twice. The other order loses messages.
-            starts = (marker for span, messages in ours for marker in self._starts(span, messages))
+            lease_ms = self._config.redelivery_timeout_ms
+            starts = (
+                start_of(message, self._of, span.partition, lease_ms)
+                for span, messages in ours
+                for message in messages
+            )
             self._sender.write(starts, timeout_s=self._config.timeout_ms / 1000)
             is_ours = self._reader.commit(Deadline.after_ms(self._config.timeout_ms))
         except BaseException:
@@ -114,18 +116,6 @@ class FeedV1(Feed):
         members = self._topics.group_members(self._group)
         check_queue_id(self._name, self._group, (member.client_id for member in members))
         self._is_admitted = True
-
-    def _starts(self, fetched: Fetched, messages: list[Record]) -> Iterator[MarkerV1]:
-        for message in messages:
-            yield MarkerV1(
-                queue_id=self._of,
-                type=MarkerType.START,
-                partition=fetched.partition,
-                offset=offset_of(message),
-                redeliver_after_ms=self._config.redelivery_timeout_ms,
-                key=self._of,
-                value=message.value() or b"",
-            )
 
     def _put(self, partition: int, records: list[Record]) -> None:
         if not records:
