@@ -46,7 +46,7 @@ def told(control: Control) -> list[bytes]:
 def test_every_partition_of_the_subscription_is_told(
     known: Control, topic: str | None, cells: list[bytes]
 ) -> None:
-    names = {"markers_topic": known.markers, "cursors_topic": known.cursors}
+    names = known.topics
     assert close_breaker(known.config, "billing", topic, **names) == ClosedBreakers(0, 0), (
         "it was open nowhere"
     )
@@ -56,7 +56,7 @@ def test_every_partition_of_the_subscription_is_told(
 def test_the_partitions_count_where_the_breaker_was_open(known: Control) -> None:
     opened = replace(cursor_of(cell_of("t", 1), 5), breaker=Breaker(trip="x", opened_ms=1))
     produce(known.config, known.cursors, [{"key": opened.cell.key, "value": cursor_wire.encode(opened)}])
-    names = {"markers_topic": known.markers, "cursors_topic": known.cursors}
+    names = known.topics
     assert close_breaker(known.config, "billing", **names) == ClosedBreakers(opened=1, retried=0)
 
 
@@ -70,7 +70,7 @@ def test_the_partitions_count_whose_dead_letters_are_tried_again(known: Control)
     )
     records = [{"key": one.cell.key, "value": cursor_wire.encode(one)} for one in (troubled, by_breaker)]
     produce(known.config, known.cursors, records)
-    names = {"markers_topic": known.markers, "cursors_topic": known.cursors}
+    names = known.topics
     assert close_breaker(known.config, "billing", **names) == ClosedBreakers(opened=1, retried=1)
 
 
@@ -111,7 +111,7 @@ def test_the_command_tells_what_it_did(resumed: Resumed, told: str) -> None:
 def test_a_subscription_that_the_tracker_does_not_know_is_told_apart_from_those_it_does(
     known: Control, broker: EmbeddedKafka
 ) -> None:
-    names = {"markers_topic": known.markers, "cursors_topic": known.cursors}
+    names = known.topics
     with pytest.raises(
         UnknownSubscription, match=r"'biling' of topic 't'. Its subscriptions are: billing, shipping"
     ):
@@ -128,12 +128,11 @@ def test_a_subscription_of_another_markers_topics_tracker_is_refused_and_not_tol
     cursor = replace(cursor_of(cell, 5), log=MarkersLog("of-others", "id"))
     produce(control.config, control.cursors, [{"key": cell.key, "value": cursor_wire.encode(cursor)}])
     with pytest.raises(TrackedElsewhere, match=r"through markers topic 'of-others'.*Set markersTopic to"):
-        close_breaker(control.config, "billing", markers_topic=control.markers, cursors_topic=control.cursors)
+        close_breaker(control.config, "billing", **control.topics)
     talk = TrackerChannel(
         control.config,
         ClusterAdmin(control.config),
-        markers_topic=control.markers,
-        cursors_topic=control.cursors,
+        **control.topics,
         timeout_ms=1_000,
     )
     with closing(talk), pytest.raises(TrackedElsewhere):

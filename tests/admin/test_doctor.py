@@ -27,9 +27,8 @@ from tests.kafka.tracker_thread import running_tracker
 
 def names(control: Control) -> dict[str, str]:
     return {
-        "markers_topic": control.markers,
+        **control.topics,
         "redeliveries_topic": control.redeliveries,
-        "cursors_topic": control.cursors,
         **control.groups,
     }
 

@@ -63,7 +63,7 @@ def oldest(view: LiveView) -> set[int]:
 
 
 def live(control: Control, **more: object) -> LiveStats:
-    names = {"markers_topic": control.markers, "cursors_topic": control.cursors, **control.groups}
+    names = {**control.topics, **control.groups}
     return LiveStats(control.config, **names, **more)  # type: ignore[arg-type]
 
 
@@ -126,7 +126,7 @@ def test_a_later_scrape_shows_what_has_changed_and_what_is_gone(filled: Control)
             if one.metric is metric and isinstance(one.value, float | int)
         }
 
-    names = {"markers_topic": filled.markers, "cursors_topic": filled.cursors, **filled.groups}
+    names = {**filled.topics, **filled.groups}
     with TopicMetrics(filled.config, **names) as topics:
         assert set(values(OLDEST_AGE).values()) == {7.0}, "at the time of the newest message"
         assert set(values(CONSUMERS).values()) == {0}

@@ -35,7 +35,7 @@ def mark(control: Control, kind: MarkerType, offset: int, *, lease_ms: int = 0, 
 
 
 def look(control: Control, offset: int, **more: object) -> MessageHistory:
-    names = {"markers_topic": control.markers, "cursors_topic": control.cursors}
+    names = control.topics
     return read_message_history(control.config, control.queue, 0, offset, **names, **more)  # type: ignore[arg-type]
 
 

@@ -53,7 +53,7 @@ def known(control: Control) -> Control:
 
 
 def stats(control: Control, **of: str) -> Stats:
-    names = {"markers_topic": control.markers, "cursors_topic": control.cursors}
+    names = control.topics
     return read_stats(control.config, **names, **control.groups, **of)
 
 

@@ -79,8 +79,7 @@ def send(control: Control) -> Iterator[Send]:
     talk = TrackerChannel(
         control.config,
         ClusterAdmin(control.config),
-        markers_topic=control.markers,
-        cursors_topic=control.cursors,
+        **control.topics,
         timeout_ms=60_000,
     )
     yield lambda *markers: talk.tell(markers)
@@ -90,8 +89,7 @@ def send(control: Control) -> Iterator[Send]:
 def open_subscriptions(control: Control, *, tracker_timeout_ms: int = 60_000) -> Subscriptions:
     return Subscriptions(
         control.config,
-        markers_topic=control.markers,
-        cursors_topic=control.cursors,
+        **control.topics,
         **control.groups,
         tracker_timeout_ms=tracker_timeout_ms,
     )
@@ -344,9 +342,7 @@ def test_a_subscription_with_consumers_is_deleted_by_force_only(
 
 def test_a_subscription_whose_group_is_the_trackers_is_refused(tracked: Control) -> None:
     queue, name = tracked.queue, f"tracker-{tracked.markers}"
-    with Subscriptions(
-        tracked.config, markers_topic=tracked.markers, cursors_topic=tracked.cursors
-    ) as subscriptions:
+    with Subscriptions(tracked.config, **tracked.topics) as subscriptions:
         subscriptions.create("billing", queue, EARLIEST)
         refused = {"match": r"^The argument subscription=.* which the tracker of this markers topic uses"}
         with pytest.raises(InvalidArgument, **refused):
@@ -503,7 +499,7 @@ def test_what_an_operator_takes_back_while_no_tracker_runs_does_not_happen(
 ) -> None:
     ClusterAdmin(control.config).create({control.queue: (1, {})})
     cell = cell_of(control.queue, 0)
-    names = {"markers_topic": control.markers, "cursors_topic": control.cursors}
+    names = control.topics
     with running_tracker(control, tmp_path / "tracker"), open_subscriptions(control) as subscriptions:
         subscriptions.create("billing", control.queue, EARLIEST)
     with pytest.raises(CommandWaits):
@@ -523,7 +519,7 @@ def test_what_an_operator_takes_back_while_no_tracker_runs_does_not_happen(
 
 def test_a_limit_that_stays_as_it_is_may_be_one_that_still_waits(control: Control, tmp_path: Path) -> None:
     ClusterAdmin(control.config).create({control.queue: (1, {})})
-    names = {"markers_topic": control.markers, "cursors_topic": control.cursors}
+    names = control.topics
     with running_tracker(control, tmp_path / "tracker"), open_subscriptions(control) as subscriptions:
         subscriptions.create("billing", control.queue, EARLIEST)
     hasty = {"tracker_timeout_ms": 100, **names}

@@ -157,7 +157,7 @@ def test_what_blocks_whom_is_seen(make_rig: Callable[..., Rig], says_of: Callabl
 
 def check_the_history(rig: Rig, says: Says) -> None:
     def history(offset: int, **more: Any) -> Any:
-        names = {"markers_topic": rig.control.markers, "cursors_topic": rig.control.cursors}
+        names = rig.control.topics
         return read_message_history(
             rig.control.config, rig.topic, 0, offset, **names, **rig.control.groups, **more
         )

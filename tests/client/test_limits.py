@@ -30,7 +30,7 @@ pytestmark = pytest.mark.broker
 
 
 def names(rig: Rig) -> dict[str, str]:
-    return {"markers_topic": rig.control.markers, "cursors_topic": rig.control.cursors}
+    return rig.control.topics
 
 
 def limits_of(consumer: QueueConsumer) -> Limits:

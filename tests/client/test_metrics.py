@@ -47,7 +47,7 @@ def scraped(port: int) -> Found:
 def test_client_tracker_and_topics_show_what_became_of_the_messages(make_rig: Callable[..., Rig]) -> None:
     rig = make_rig(2)  # without a tracker: the one below is alone, and so counts every marker
     control = rig.control
-    names = {"markers_topic": control.markers, "cursors_topic": control.cursors, **control.groups}
+    names = {**control.topics, **control.groups}
     service = rig.service()
     topics = rig.stack.enter_context(
         TopicMetrics(control.config, redeliveries_topic=control.redeliveries, **names)

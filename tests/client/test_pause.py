@@ -28,7 +28,7 @@ MakeRig = Callable[..., Rig]
 
 
 def names(rig: Rig) -> dict[str, str]:
-    return {"markers_topic": rig.control.markers, "cursors_topic": rig.control.cursors}
+    return rig.control.topics
 
 
 def paused_ms(rig: Rig) -> list[int | None]:

@@ -330,7 +330,7 @@ def test_a_consumer_follows_what_an_operator_skips_and_seeks(make_rig: MakeRig) 
     (message,) = receive(consumer, 1)
     message.ack()
     kafka = rig.control.config
-    names = {"markers_topic": rig.control.markers, "cursors_topic": rig.control.cursors}
+    names = rig.control.topics
     with Subscriptions(kafka, **names) as subscriptions:
         wait_until(lambda: len(consumer._buffer.messages) == 2)
         subscriptions.skip_all("s", rig.topic)

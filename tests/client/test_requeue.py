@@ -17,7 +17,7 @@ pytestmark = pytest.mark.broker
 
 def test_a_dead_letter_goes_back_to_its_subscription_alone_and_may_be_given_up_again(rig: Rig) -> None:
     # two messages: s rejects both, t acks both ---- redrive to s ---- s rejects one again ---- redrive
-    names = {"markers_topic": rig.control.markers, "cursors_topic": rig.control.cursors}
+    names = rig.control.topics
     kafka, dead = rig.control.config, f"{rig.topic}-s-DLQ"
     rig.send(b"a", b"b")
     consumer, other = rig.consumer(), rig.consumer(subscription="t")
@@ -59,7 +59,7 @@ def test_a_dead_letter_that_expires_again_is_another_one(make_rig: Callable[[int
     # it expires ---- redrive to s: expires again ---- redrive to the queue, seek to the start: expires again
     rig = make_rig(1)
     rig.tracker(messageTtl="1s", expiredTo="dead-letters")
-    names = {"markers_topic": rig.control.markers, "cursors_topic": rig.control.cursors}
+    names = rig.control.topics
     kafka, dead = rig.control.config, f"{rig.topic}-s-DLQ"
     rig.send(b"a")
     with Subscriptions(kafka, **names, **rig.control.groups) as subscriptions:

@@ -263,7 +263,7 @@ def test_a_restore_and_the_doctor_know_of_messages_that_only_the_rescue_topic_ha
     rig.produce(10)
     rig.until_removed(10)
     servers = {"bootstrap.servers": rig.control.config["bootstrap.servers"]}
-    names: Any = {"markers_topic": rig.control.markers, "cursors_topic": rig.control.cursors}
+    names: Any = rig.control.topics
     names |= rig.control.groups
     with Subscriptions(servers, rescue_topic=rig.rescue_topic, **names) as subscriptions:
         subscriptions.snapshot("s", rig.topic, "before")

@@ -40,7 +40,7 @@ def test_a_tracker_that_reads_no_more_is_told_once_and_so_is_its_return(
     outbox = outbox_of(control)
     outbox.open(take_over=False)
     home = cell_of(control.queue).control_partition(PARTITIONS)
-    address = TrackerAddress(markers_topic=control.markers, cursors_topic=control.cursors, timeout_ms=1_000)
+    address = TrackerAddress(**control.topics, timeout_ms=1_000)
     watch = TrackerWatch(ClusterAdmin(control.config), address)
 
     def looks() -> int | None:
@@ -65,7 +65,7 @@ def test_a_tracker_that_reads_no_more_is_told_once_and_so_is_its_return(
 def test_a_query_that_is_not_to_go_on_without_a_tracker_ends_with_an_error(control: Control) -> None:
     # a marker that nobody reads | half a second of that
     write_marker(control)
-    address = TrackerAddress(markers_topic=control.markers, cursors_topic=control.cursors, timeout_ms=60_000)
+    address = TrackerAddress(**control.topics, timeout_ms=60_000)
     watch = TrackerWatch(ClusterAdmin(control.config), address, fail_ms=500)
 
     with pytest.raises(TrackerSilent, match="option failWithoutTracker") as raised:
@@ -76,9 +76,8 @@ def test_a_query_that_is_not_to_go_on_without_a_tracker_ends_with_an_error(contr
 def unread(control: Control) -> int | None:
     stats = read_stats(
         control.config,
-        markers_topic=control.markers,
+        **control.topics,
         redeliveries_topic=control.redeliveries,
-        cursors_topic=control.cursors,
     )
     return stats.markers_unread
 

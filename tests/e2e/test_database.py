@@ -107,9 +107,8 @@ def remove_old_ids(database: str, control: Control) -> int:
     read = names["read_stats"]
     names["read_stats"] = lambda kafka, **given: read(
         kafka,
-        markers_topic=control.markers,
+        **control.topics,
         redeliveries_topic=control.redeliveries,
-        cursors_topic=control.cursors,
         **control.groups,
         **given,
     )

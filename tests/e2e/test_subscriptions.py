@@ -290,7 +290,6 @@ def test_a_query_runs_on_when_its_subscription_is_deleted_by_force(make_plain_qu
 def _subscriptions(queue: Field) -> Subscriptions:
     return Subscriptions(
         queue.control.config,
-        markers_topic=queue.control.markers,
-        cursors_topic=queue.control.cursors,
+        **queue.control.topics,
         group_id_prefix=queue.group_prefix,
     )

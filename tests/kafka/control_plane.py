@@ -66,6 +66,11 @@ class Control:
         return f"streams-{self.name}"
 
     @property
+    def topics(self) -> dict[str, str]:
+        """Arguments of functions that talk to the tracker."""
+        return {"markers_topic": self.markers, "cursors_topic": self.cursors}
+
+    @property
     def queue(self) -> str:
         return f"queue-{self.name}"
 
@@ -197,9 +202,8 @@ def outbox_of(control: Control, query_id: str = "query", **settings: Any) -> Enc
     } | settings
     return EncodingOutbox(
         given.pop("config"),
-        markers_topic=control.markers,
+        **control.topics,
         redeliveries_topic=control.redeliveries,
-        cursors_topic=control.cursors,
         query_id=query_id,
         **given,
     )

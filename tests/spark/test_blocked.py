@@ -37,8 +37,7 @@ def test_the_view_names_what_a_message_waits_for_until_an_operator_acks_it(bench
     stuck = read_stuck(
         bench.control.config,
         topic=topic,
-        markers_topic=bench.control.markers,
-        cursors_topic=bench.control.cursors,
+        **bench.control.topics,
     )
     first = stuck.oldest[0]
     assert (first.offset, first.key_order, first.reason) == (0, "blocks 3 messages", "not now")

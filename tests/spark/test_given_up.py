@@ -147,7 +147,7 @@ def test_a_batch_that_somebody_sought_back_to_is_replayed_and_not_acked_for_the_
     planner.plan(start, first)
     planner.latest_offset(first, max_offsets=None)
     until_acked(control, 10)
-    names = {"markers_topic": control.markers, "cursors_topic": control.cursors}
+    names = control.topics
     with Subscriptions(control.config, **names, **control.groups) as subscriptions:
         subscriptions.seek("s", control.queue, at_offsets(control.queue, {0: 4}))
     second = next_batch(planner, first)

@@ -20,8 +20,7 @@ def limit(bench: Bench, subscription: str, **limits: float | None) -> None:
     limit_subscription(
         bench.control.config,
         subscription,
-        markers_topic=bench.control.markers,
-        cursors_topic=bench.control.cursors,
+        **bench.control.topics,
         **limits,  # type: ignore[arg-type]
     )
 

@@ -198,7 +198,7 @@ def test_the_copies_of_a_deleted_subscription_are_freed(make_short: MakeShort, r
 
 def subscriptions(rig: ShortRig) -> Subscriptions:
     servers = {"bootstrap.servers": rig.control.config["bootstrap.servers"]}
-    names = {"markers_topic": rig.control.markers, "cursors_topic": rig.control.cursors}
+    names = rig.control.topics
     return Subscriptions(servers, **names, **rig.control.groups)
 
 

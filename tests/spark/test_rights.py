@@ -303,7 +303,7 @@ def test_an_operator_who_may_not_write_markers_is_told_the_right(with_cursor: Gu
             (ResourceType.TOPIC, control.markers, AclOperation.READ),
         ]
     )
-    names = {"markers_topic": control.markers, "cursors_topic": control.cursors}
+    names = control.topics
     with pytest.raises(NotAuthorized) as refused:
         pause_subscription(with_cursor.kafka(), "s", **names)
     assert refused.value.acls == (f"--operation Write --topic {control.markers}",)
@@ -312,7 +312,7 @@ def test_an_operator_who_may_not_write_markers_is_told_the_right(with_cursor: Gu
 def test_a_subscription_that_its_operator_may_not_create_leaves_no_offsets(guarded: Guarded) -> None:
     control = guarded.control
     guarded.deny(ResourceType.TOPIC, control.markers, AclOperation.WRITE)
-    names = {"markers_topic": control.markers, "cursors_topic": control.cursors}
+    names = control.topics
     with (
         Subscriptions(guarded.kafka(), **names) as subscriptions,
         pytest.raises(NotAuthorized, match=f"--operation Write --topic {control.markers}"),

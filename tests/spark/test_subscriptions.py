@@ -23,8 +23,7 @@ def bench(plain_bench: Bench) -> Bench:
 def open_subscriptions(bench: Bench) -> Subscriptions:
     return Subscriptions(
         bench.control.config,
-        markers_topic=bench.control.markers,
-        cursors_topic=bench.control.cursors,
+        **bench.control.topics,
         group_id_prefix=bench.group_prefix,
     )
 
@@ -41,8 +40,7 @@ def test_a_subscription_is_created_read_described_and_deleted(bench: Bench) -> N
         (stats,) = read_stats(
             bench.control.config,
             topic=topic,
-            markers_topic=bench.control.markers,
-            cursors_topic=bench.control.cursors,
+            **bench.control.topics,
             group_id_prefix=bench.group_prefix,
         ).subscriptions
         (consumer,) = stats.consumers

@@ -31,9 +31,8 @@ Open = Callable[..., TestClient]
 def settings_of(control: Control, **more: object) -> UiSettings:
     return UiSettings(
         kafka=control.config,
-        markers_topic=control.markers,
+        **control.topics,
         redeliveries_topic=control.redeliveries,
-        cursors_topic=control.cursors,
         **control.groups,
         refresh_ms=100,
         sample_ms=100,

@@ -33,7 +33,7 @@ def tracked(broker: EmbeddedKafka) -> Iterator[Control]:
     control = control_on(broker).create()
     ClusterAdmin(control.config).create({control.queue: (1, {})})
     options = control.options(trigger="20ms", takeOver="true")
-    names = {"markers_topic": control.markers, "cursors_topic": control.cursors, **control.groups}
+    names = {**control.topics, **control.groups}
     with Tracker(options), Subscriptions(control.config, **names) as subscriptions:
         subscriptions.create("billing", control.queue, EARLIEST)
         yield control
@@ -90,7 +90,7 @@ def moved(tracked: Control, request: pytest.FixtureRequest) -> dict[str, str]:
             topic,
             [{"value": b"v", "timestamp": FIRST_MS + 1_000 * at} for at in range(10)],
         )
-    names = {"markers_topic": tracked.markers, "cursors_topic": tracked.cursors, **tracked.groups}
+    names = {**tracked.topics, **tracked.groups}
     with Subscriptions(tracked.config, **names) as subscriptions:
         subscriptions.create(name, topic, EARLIEST)
     return {"topic": topic, "name": name}

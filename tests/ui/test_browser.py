@@ -60,7 +60,7 @@ def shop(broker: EmbeddedKafka) -> Iterator[Control]:
     produce(control.config, QUIET, [{"value": b"mail %d" % at, "partition": at % 2} for at in range(60)])
     with ExitStack() as stack:
         stack.enter_context(Tracker(control.options(trigger="50ms", takeOver="true")))
-        names = {"markers_topic": control.markers, "cursors_topic": control.cursors}
+        names = control.topics
         with Subscriptions(control.config, **names, **control.groups) as subscriptions:
             for topic, subscription in ((TOPIC, "billing"), (TOPIC, "shipping"), (QUIET, "newsletter")):
                 subscriptions.create(subscription, topic, EARLIEST)
