@@ -72,7 +72,6 @@ class Snapshot:
     rows: tuple[Row, ...] = ()
     view: LiveView | None = None  #: None: the brokers have not answered yet
     now_ms: int | None = None  #: broker time of the snapshot
-    taken_ms: int | None = None  #: monotonic ms of the last answer
     failure: CursorqError | None = None  #: error of the last try, if it failed
     silent_ms: int | None = None  #: time since a tracker last read a marker, if markers wait for long
 
@@ -199,7 +198,6 @@ class Collector:
                 rows=rows,
                 view=view,
                 now_ms=now_ms,
-                taken_ms=monotonic_ms,
                 silent_ms=self._silence(view, monotonic_ms),
             )
         )

@@ -96,6 +96,7 @@ def _column(cell: MapCell, x: float, width: float) -> Column:
 
 
 WIDTH, TALL = 280, 64  #: of a curve, in units of its view box
+_LEAST_S = 10.0  # time that a curve covers at least
 _LEAST_SPANS = 24  # of a chart with bars
 
 
@@ -111,9 +112,9 @@ class Drawn(NamedTuple):
     span_ms: float  #: time that the curve covers
 
 
-def drawn(curve: Curve, *, least_s: float = 10.0) -> Drawn:
+def drawn(curve: Curve) -> Drawn:
     """Returns the paths of a curve. The right edge is now, the top is the highest value rounded up."""
-    span = max([least_s, *curve.seconds])
+    span = max([_LEAST_S, *curve.seconds])
     top = nice(max(curve.values, default=0.0))
     points = [
         (WIDTH * (1 - age / span), TALL - (TALL - 4) * value / top)

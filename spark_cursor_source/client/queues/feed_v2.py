@@ -70,7 +70,6 @@ class FeedV2(Feed):
     ) -> None:
         """``write`` writes markers. It returns the broker's append time in ms, or None if unknown."""
         super().__init__(config, queue_id, topics, known, batcher, buffer)
-        self._write = write
         self._reading = reading = client_config(config.kafka, "consumer")
         run_id = uuid.uuid4().hex
         self._cursors = CursorTable(
@@ -81,7 +80,7 @@ class FeedV2(Feed):
             cursors_topic=config.cursors_topic,
             timeout_ms=config.tracker_timeout_ms,
         )
-        self._run = TrackerSession(run_id, tracker, self._cursors, self._say_hello)
+        self._run = TrackerSession(run_id, tracker, self._cursors, write)
         part = GroupConfig(
             group=config.group_of(subscription),
             queue=config.message_topic,
@@ -318,8 +317,3 @@ class FeedV2(Feed):
             self._batcher.settle(End(cell=cell, offsets=offsets, no_message=gap))
             if why is Missing.RETENTION:
                 self._on_lost(piece.partition, offsets)
-
-    # -- markers ---------------------------------------------------------------------------------------
-
-    def _say_hello(self, hellos: Sequence[Marker]) -> None:
-        self._write(hellos)
