@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from spark_cursor_source.consumer.client_assignment import ClientAssignment
 from spark_cursor_source.consumer.limits import ConsumerLimits
 from spark_cursor_source.consumer.pending import ClientRedeliveries
-from spark_cursor_source.consumer.session import Cursors
 from spark_cursor_source.consumer.starts import Starts
 from spark_cursor_source.core.admission import Turns
 from spark_cursor_source.core.batch import Delivery, TopicPartition
@@ -19,6 +18,7 @@ from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.core.suspect_turns import SuspectTurns, Turn
 from spark_cursor_source.errors import NoTracker
 from spark_cursor_source.kafka.deadline import Pace
+from spark_cursor_source.topics.cursors import CursorTable
 
 _COUNT_MS = 2_000  # poll interval for new partitions of the redeliveries topic
 
@@ -56,7 +56,7 @@ class ClientMember:
         self,
         assignment: ClientAssignment,
         pending: ClientRedeliveries,
-        cursors: Cursors,
+        cursors: CursorTable,
         starts: Starts,
         *,
         lease_ms: int,

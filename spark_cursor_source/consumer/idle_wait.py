@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping
-from typing import Protocol
 
 from spark_cursor_source.core.batch import TopicPartition
+from spark_cursor_source.kafka.append_watch import AppendWatch
 
 QUIET_S = 0.25  #: time without news after which a query rests
 LOOK_S = 1.0  #: longest time in seconds between two looks of a query that rests
@@ -16,20 +16,10 @@ WAIT_S = 0.2  #: longest wait in one call; Spark can stop the query only between
 _PAUSE_S = 0.05
 
 
-class Appends(Protocol):
-    """Notice of appends to partitions, as by :class:`AppendWatch`."""
-
-    def begin(self, ends: Mapping[TopicPartition, int]) -> None: ...
-
-    def wait(self, wait_s: float) -> bool: ...
-
-    def stop(self) -> None: ...
-
-
 class IdleWait:
     """Decides when a query with nothing to deliver rests, and for how long. Not thread-safe."""
 
-    def __init__(self, appends: Appends, *, now_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, appends: AppendWatch, *, now_s: Callable[[], float] = time.monotonic) -> None:
         self._appends, self._now_s = appends, now_s
         self._resting_on: frozenset[TopicPartition] | None = None
         self._news_at = self._looked_at = self._left_at = now_s()

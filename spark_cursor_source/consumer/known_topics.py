@@ -21,20 +21,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from typing import Protocol
 
 from spark_cursor_source.errors import QueueTopicRecreated, TopicNotFound
-from spark_cursor_source.kafka.admin import TopicInfo
+from spark_cursor_source.kafka.admin import ClusterAdmin, TopicInfo
 
 log = logging.getLogger(__name__)
-
-
-class TopicLookup(Protocol):
-    """Source of the present topic ids."""
-
-    def describe(self, topics: Collection[str]) -> dict[str, TopicInfo]: ...
-
-    def existing(self, topics: Collection[str]) -> dict[str, TopicInfo]: ...
 
 
 class KnownTopics:
@@ -46,7 +37,7 @@ class KnownTopics:
 
     def __init__(
         self,
-        topics: TopicLookup,
+        topics: ClusterAdmin,
         *,
         subscription: str,
         skips_deleted: bool = False,

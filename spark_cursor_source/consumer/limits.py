@@ -7,10 +7,10 @@ import math
 import time
 from collections.abc import Callable, Mapping
 
-from spark_cursor_source.consumer.session import Cursors
 from spark_cursor_source.core.batch import TopicPartition
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.limits import NO_LIMITS, Limits, RateBudget, strictest
+from spark_cursor_source.topics.cursors import CursorTable
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ class ConsumerLimits:
     def __init__(
         self,
         subscription: str,
-        cursors: Cursors,
+        cursors: CursorTable,
         options: Limits = NO_LIMITS,
         *,
         longest_s: float = math.inf,

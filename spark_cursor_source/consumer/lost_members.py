@@ -6,12 +6,13 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from spark_cursor_source.consumer.membership import Membership
-from spark_cursor_source.consumer.session import Cursors, TrackerSession
+from spark_cursor_source.consumer.session import TrackerSession
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import MemberLost
 from spark_cursor_source.kafka.deadline import Pace
 from spark_cursor_source.options.source import OnMemberLost
+from spark_cursor_source.topics.cursors import CursorTable
 
 log = logging.getLogger(__name__)
 _LOOK_MS = 500  # poll interval; a member that died is in the group until its session times out
@@ -26,7 +27,7 @@ class LostMembers:
 
     def __init__(
         self,
-        cursors: Cursors,
+        cursors: CursorTable,
         session: TrackerSession,
         living: Callable[[], Collection[str]],
         write: Callable[[Sequence[MemberLost]], object],
@@ -42,7 +43,7 @@ class LostMembers:
     def of(
         cls,
         policy: OnMemberLost,
-        cursors: Cursors,
+        cursors: CursorTable,
         session: TrackerSession,
         membership: Membership,
         write: Callable[[Sequence[MemberLost]], object],

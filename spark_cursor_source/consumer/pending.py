@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
 
-from spark_cursor_source.consumer.session import Cursors, TrackerSession
+from spark_cursor_source.consumer.assignment import Assignment
+from spark_cursor_source.consumer.session import TrackerSession
 from spark_cursor_source.core.batch import (
     Delivery,
     RedeliveryRecord,
@@ -18,16 +18,11 @@ from spark_cursor_source.core.batch import (
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.tracker import Redeliver
-from spark_cursor_source.topics.redeliveries import Announcements
+from spark_cursor_source.topics.cursors import CursorTable
+from spark_cursor_source.topics.redeliveries import RedeliveryLog
 from spark_cursor_source.topics.redelivery_partitions import RedeliveryPartitions
 
 log = logging.getLogger(__name__)
-
-
-class Owner(Protocol):
-    """The assignment of this run."""
-
-    def owns(self, cell: Cell) -> bool: ...
 
 
 class PendingRedeliveries:
@@ -40,7 +35,7 @@ class PendingRedeliveries:
     """
 
     def __init__(
-        self, log: Announcements, places: RedeliveryPartitions, assignment: Owner, run: TrackerSession
+        self, log: RedeliveryLog, places: RedeliveryPartitions, assignment: Assignment, run: TrackerSession
     ) -> None:
         self._log, self._places, self._assignment, self._run = log, places, assignment, run
         self._records: list[RedeliveryRecord] = []
@@ -103,7 +98,7 @@ class PendingRedeliveries:
             self._forget_earlier(delivery.cell)
             self.taken.add(delivery)
 
-    def forget_ended(self, cells: Iterable[Cell], cursors: Cursors) -> None:
+    def forget_ended(self, cells: Iterable[Cell], cursors: CursorTable) -> None:
         """Forgets started deliveries below the mark-delete position of these cells' cursors."""
         for cell in cells:
             cursor = cursors.get(cell)

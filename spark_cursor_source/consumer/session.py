@@ -6,7 +6,6 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from spark_cursor_source.consumer.known_topics import check_same_topic
 from spark_cursor_source.core.cell import Cell
@@ -14,19 +13,11 @@ from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.limits import Limits, strictest
 from spark_cursor_source.core.marker import Delete, Hello
 from spark_cursor_source.errors import CursorqError, NoTracker
-from spark_cursor_source.topics.cursors import check_tracked_through
+from spark_cursor_source.topics.cursors import CursorTable, check_tracked_through
 
 log = logging.getLogger(__name__)
 _POLL_S = 0.01
 REPEATS = 4  #: number of Hello retries before the run fails
-
-
-class Cursors(Protocol):
-    """Source of the tracker's answers."""
-
-    def refresh(self) -> bool: ...
-
-    def get(self, cell: Cell) -> CursorSnapshot | None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +40,7 @@ class TrackerSession:
         self,
         run_id: str,
         tracker: TrackerAddress,
-        cursors: Cursors,
+        cursors: CursorTable,
         send: Callable[[Sequence[Hello | Delete]], object],
         *,
         now_s: Callable[[], float] = time.monotonic,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from spark_cursor_source.consumer.idle_wait import Appends, IdleWait
+from spark_cursor_source.consumer.idle_wait import IdleWait
 from spark_cursor_source.consumer.membership import Membership
 from spark_cursor_source.consumer.progress import GroupProgress
 from spark_cursor_source.consumer.source_topics import SourceTopics
@@ -16,6 +16,7 @@ from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.errors import MarkerFormatChanged
 from spark_cursor_source.interop.starts import Range, started_in
 from spark_cursor_source.kafka.admin import ClusterAdmin, epochs_of
+from spark_cursor_source.kafka.append_watch import AppendWatch
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.range_reader import RangeReader
 from spark_cursor_source.options.source import Isolation, SourceOptions
@@ -131,7 +132,7 @@ class RunningPhaseV1:
         topics: ClusterAdmin,
         queue: SourceTopics,
         positions: PositionsV1,
-        appends: Appends,
+        appends: AppendWatch,
     ) -> None:
         self._topics, self._queue, self._positions = topics, queue, positions
         self._read_committed = options.isolation is Isolation.READ_COMMITTED

@@ -6,7 +6,7 @@ import logging
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from confluent_kafka import Message
 
@@ -32,22 +32,6 @@ class _Buffer:
     def between(self, start: int, stop: int) -> list[RedeliveryRecord]:
         first = bisect_left(self.records, start, key=_offset)
         return self.records[first : bisect_left(self.records, stop, key=_offset)]
-
-
-class Announcements(Protocol):
-    """Source of announcements by offset ranges; :class:`RedeliveryLog` reads them from the topic."""
-
-    def between(self, starts: Mapping[int, int], stops: Mapping[int, int]) -> list[RedeliveryRecord]: ...
-
-    def scan(
-        self, starts: Mapping[int, int], stops: Mapping[int, int], wanted: Callable[[Redeliver], bool]
-    ) -> list[RedeliveryRecord]: ...
-
-    def discard(self, before: Mapping[int, int]) -> None: ...
-
-    def __len__(self) -> int: ...
-
-    def close(self) -> None: ...
 
 
 class RedeliveryLog:

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Protocol
 
 from spark_cursor_source.client.queues.failure import as_own_error
 from spark_cursor_source.consumer.lease_extender import now_ms
@@ -23,6 +22,7 @@ from spark_cursor_source.errors import (
     MarkersNotDurable,
     NotSettled,
 )
+from spark_cursor_source.metrics.consumers import ConsumerCounts
 
 log = logging.getLogger(__name__)
 
@@ -30,14 +30,6 @@ Write = Callable[[Sequence[Marker]], object]  #: writes markers; returns when th
 
 _LINGER_S = 0.003  # seconds in which further acks join the first ack, if no caller waits for it
 _PAUSE_S = 0.2
-
-
-class Observer(Protocol):
-    """Counts of a consumer, called once for each Start and for each write."""
-
-    def started(self, cell: Cell, offsets: OffsetSet, *, delivery_count: int) -> None: ...
-
-    def written(self, markers: Sequence[Marker]) -> None: ...
 
 
 class Acks:
@@ -58,7 +50,7 @@ class AckBatcher:
     """
 
     def __init__(
-        self, write: Write, *, lease_ms: int, timeout_ms: int, observer: Observer | None = None
+        self, write: Write, *, lease_ms: int, timeout_ms: int, observer: ConsumerCounts | None = None
     ) -> None:
         self._write, self._observer = write, observer
         self._lease_ms, self._timeout_ms = lease_ms, timeout_ms
