@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
 from spark_cursor_source.core.cell import control_partition
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.rescue import RescuePlace
-from spark_cursor_source.errors import NotAuthorized
+from spark_cursor_source.errors import InvalidControlRecord, LaterCursorVersion, NotAuthorized
 from spark_cursor_source.kafka.admin import ClusterAdmin, TopicInfo
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
@@ -113,6 +113,7 @@ class RescueIndex:
 
         Raises:
             KafkaUnavailable, NotAuthorized, KafkaRefused
+            LaterCursorVersion: a newer version of the library wrote gaps.
         """
         if not self._meet(self._existing(self._topic).get(self._topic)):
             return False
@@ -124,6 +125,7 @@ class RescueIndex:
 
         Raises:
             KafkaUnavailable, NotAuthorized, KafkaRefused
+            LaterCursorVersion: a newer version of the library wrote gaps.
         """
         found = self._existing(self._topic, topic)
         if not self._meet(found.get(self._topic)) or topic not in found:
@@ -160,7 +162,7 @@ class RescueIndex:
         }
         if ranges:
             for message in self._reader.read(self._topic, ranges):
-                self._take(message.key(), message.value(), offset_of(message))
+                self._take(message)
         # Advance after the whole read. An interrupted read starts again, which changes nothing.
         self._positions |= {number: stop for number, (_, stop) in ranges.items()}
 
@@ -188,7 +190,7 @@ class RescueIndex:
 
         Raises:
             KafkaUnavailable, NotAuthorized, KafkaRefused, TopicNotFound
-            LaterCursorVersion, InvalidControlRecord: a copy cannot be read.
+            LaterCursorVersion: a newer version of the library wrote a copy.
         """
         for piece in self._pieces(place, offsets):
             found = self._read(place, piece)
@@ -210,11 +212,14 @@ class RescueIndex:
         """Close the consumer."""
         self._reader.close()
 
-    def _take(self, key: bytes | None, value: bytes | None, at: int) -> None:
-        read = wire.read_key(key or b"")
-        if key is None or read is None or read[0] != self._markers_topic:
+    def _take(self, message: Message) -> None:
+        key, value = message.key() or b"", message.value()
+        read = wire.read_key(key)
+        if read is None or read[0] != self._markers_topic:
             return
         _, place, offset = read
+        if value is not None and self._is_torn(message, offset, value):
+            value = None  # the tracker copies the message again if its topic still has it
         copies = self._copies.setdefault(place, _Copies())
         if offset is None:
             copies.gaps = EMPTY if value is None else wire.decode_gaps(value)
@@ -222,10 +227,27 @@ class RescueIndex:
             self.bytes -= copies.at.pop(offset, (0, 0))[1]
             if value is not None:
                 size = len(key) + len(value)
-                copies.at[offset] = at, size
+                copies.at[offset] = offset_of(message), size
                 self.bytes += size
         if not copies.at and not copies.gaps:
             del self._copies[place]
+
+    def _is_torn(self, message: Message, offset: int | None, value: bytes) -> bool:
+        try:
+            wire.decode_gaps(value) if offset is None else wire.decode(value)
+        except LaterCursorVersion:
+            return False
+        except InvalidControlRecord as why:
+            log.warning(
+                "A record of the rescue topic is not valid and is skipped. "
+                "event=rescue_record_skipped topic=%s partition=%s offset=%s why=%s",
+                self._topic,
+                message.partition(),
+                message.offset(),
+                why,
+            )
+            return True
+        return False
 
     def _pieces(self, place: RescuePlace, offsets: OffsetSet) -> Iterator[OffsetSet]:
         """Yield those of the offsets that have a copy, in pieces for one read each."""
@@ -248,14 +270,14 @@ class RescueIndex:
         copies = self._copies.get(place)
         if copies is None or not offsets:
             return {}
-        wanted = OffsetSet.from_offsets(copies.at[one][0] for one in offsets if one in copies.at)
+        wanted = {copies.at[one][0]: one for one in offsets if one in copies.at}
         found: dict[int, RescuedMessage] = {}
-        for ranges in reading_rounds({self.partition_of(place): wanted}):
+        for ranges in reading_rounds({self.partition_of(place): OffsetSet.from_offsets(wanted)}):
             for message in self._reader.read(self._topic, ranges):
-                value, read = message.value(), wire.read_key(message.key() or b"")
-                if value is None or read is None or read[:2] != (self._markers_topic, place):
+                value, offset = message.value(), wanted.get(offset_of(message))
+                if offset is None or value is None:
                     continue
-                if (offset := read[2]) is not None and offset in offsets:
+                if message.key() == wire.record_key(self._markers_topic, place, offset):
                     found[offset] = RescuedMessage(place=place, at=offset, record=wire.decode(value))
         return found
 
