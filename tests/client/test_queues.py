@@ -86,6 +86,8 @@ def test_a_message_is_what_was_sent(rig: Rig) -> None:
     with service.queue(subscription="s").producer() as producer:
         ack = producer.send(b"payload", key=b"key", headers=[("trace", b"\x00")])
         producer.send(None, key=b"key")
+        with pytest.raises(InvalidArgument, match="UTF-8"):
+            producer.send(b"other", headers=[("caf\udce9", b"1")])
     by_payload = {message.payload: message for message in receive(rig.consumer(), 2)}
     message = by_payload[b"payload"]
     assert (message.topic, message.partition, message.offset) == (rig.topic, ack.partition, ack.offset)

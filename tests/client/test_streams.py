@@ -110,6 +110,13 @@ def test_what_brokers_cannot_make_is_refused(client: Client) -> None:
         client.create_stream("or ders")
 
 
+def test_a_header_name_without_utf_8_bytes_is_refused_and_does_not_end_the_process(
+    client: Client, stream: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=r"^The argument headers='caf\\udce9'"):
+        client.publish(stream, b"value", headers=[("caf\udce9", b"1")])
+
+
 def test_an_ack_says_where_the_message_is(client: Client, config: dict[str, str], stream: str) -> None:
     first = client.publish(
         stream, b"value", b"key", headers=[("trace", b"\x00")], correlation_id="order 7", partition=2
