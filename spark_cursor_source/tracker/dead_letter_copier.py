@@ -200,6 +200,9 @@ class DeadLetterCopier:
         return self._topics.within(Deadline.after_ms(self._patience_ms))
 
     def _is_to_be_tried(self, letter: _Letter) -> bool:
+        if letter.target == letter.decision.cell.topic:  # each copy would be a new message, and die again
+            letter.hold("deadLetterTopic of the tracker names the queue topic itself")
+            return False
         for place in (Place("read", letter.decision.cell.topic), Place("write", letter.target)):
             why = self._troubles.why_not_yet(place, letter.decision)
             if why is not None:

@@ -16,6 +16,7 @@ from spark_cursor_source.core.cell import Cell, control_partition
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import CloseBreaker, Hello, Reject, Release, Start, Withhold
 from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.rescue import RescuePlace
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import CopiesNotDurable, KafkaUnavailable
@@ -338,6 +339,19 @@ def test_a_copy_that_cannot_be_read_does_not_stop_the_tracker(
     done = outbox.copy([dead_letter_of(queue, (1, 5))])
     found = (done.copied, done.lost, [one.offsets for one in done.withheld])
     assert found == ((3, 1, []) if version == 0 else (2, 0, [offsets((1, 3))]))
+
+
+def test_dead_letters_do_not_come_back_as_messages_of_their_own_queue(
+    control: Control, new_outbox: Callable[..., Outbox], queue: Cell
+) -> None:
+    before = len(read_all(control.config, control.queue))
+    policy = RedeliveryPolicy(dead_letter_topic="{topic}")
+    outbox = new_outbox(control, policy_for=lambda name: policy)
+    done = outbox.copy([dead_letter_of(queue, (2, 5))])
+    assert (done.copied, done.lost) == (0, 0)
+    assert [(one.offsets, one.tries) for one in done.withheld] == [(offsets((2, 5)), 1)]
+    assert "deadLetterTopic" in done.withheld[0].why
+    assert len(read_all(control.config, control.queue)) == before
 
 
 def test_where_a_try_has_just_failed_nothing_new_is_tried_for_a_while() -> None:
