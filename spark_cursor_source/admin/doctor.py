@@ -337,6 +337,9 @@ class _Patient:
                 f"cursorq subscription delete --subscription {one.subscription}",
             )
             return
+        if one.oldest_trouble is not None:
+            cure = "grant the right or start the broker in the evidence"
+            yield finding(WARNING, f"The oldest message of {name} cannot be read", one.oldest_trouble, cure)
         if one.paused_ms is not None:
             yield finding(INFO, f"{name} is paused", f"since {one.paused_ms} ms", resume)
         if one.limits != NO_LIMITS:
