@@ -152,10 +152,10 @@ class LiveStats:
         self._table.close()
 
     def _look_slowly(self, ends: Mapping[Partition, int], unknown: Collection[Partition]) -> None:
-        self._starts = _last_known(self._starts, unknown) | self._topics.beginning_offsets(ends)
+        self._starts = _last_known(self._starts, {*unknown, *ends}) | self._topics.known_beginnings(ends)
         self._weak = self._topics.weak(self._control_topics)
         self._newest = _last_known(self._newest, {topic for topic, _ in unknown})
-        for (topic, _), last in self._topics.last_appends_of(ends).items():
+        for (topic, _), last in self._topics.known_last_appends(ends).items():
             self._newest[topic] = max(self._newest.get(topic, 0), last.at_ms)
 
     def _marker_partitions(self) -> Iterable[int]:

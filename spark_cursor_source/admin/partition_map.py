@@ -223,7 +223,7 @@ def log_bounds(
 ) -> dict[Cell, tuple[int | None, int | None]]:
     """Returns the first and the last stable offset of the log of each cell; None if they cannot be read."""
     ends, _ = topics.known_ends([(cell.topic, cell.partition) for cell in cursors], committed=True)
-    starts = topics.beginning_offsets(ends)
+    starts = topics.known_beginnings(ends)
     return {
         cell: (starts.get((cell.topic, cell.partition)), ends.get((cell.topic, cell.partition)))
         for cell in cursors

@@ -140,15 +140,13 @@ def newest_ms(
     Without a running query no markers are written, so message timestamps count too. Without new messages,
     messages do not age.
     """
-    numbers: dict[str, list[int]] = {}
-    for topic, number in partitions:
-        numbers.setdefault(topic, []).append(number)
-    numbers[markers_topic] = list(range(topics.describe([markers_topic])[markers_topic].partitions))
-    newest = {
-        topic: max((at_ms for _, at_ms in topics.last_append_times(topic, of).values()), default=0)
-        for topic, of in numbers.items()
-    }
-    return lambda topic: max(newest[markers_topic], newest.get(topic, 0)) or None
+    newest: dict[str, int] = {}
+    for (topic, _), last in topics.known_last_appends(list(partitions)).items():
+        newest[topic] = max(newest.get(topic, 0), last.at_ms)
+    count = topics.describe([markers_topic])[markers_topic].partitions
+    markers = topics.last_append_times(markers_topic, range(count)).values()
+    marker_ms = max((at_ms for _, at_ms in markers), default=0)
+    return lambda topic: max(marker_ms, newest.get(topic, 0)) or None
 
 
 def consumers_of(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AclOperation
 
-from spark_cursor_source.admin import read_stats
+from spark_cursor_source.admin import read_partition_map, read_stats, read_stuck
 from spark_cursor_source.admin.live_stats import LiveStats, LiveView
 from spark_cursor_source.admin.topic_metrics import TopicMetrics
 from spark_cursor_source.core.control_names import AllNames
@@ -18,8 +20,10 @@ from spark_cursor_source.core.member_name import MemberName
 from spark_cursor_source.core.stats import Stats
 from spark_cursor_source.core.subscription_type import SubscriptionType
 from spark_cursor_source.devkit.broker import EmbeddedKafka
-from spark_cursor_source.kafka.admin import ClusterAdmin
-from spark_cursor_source.kafka.deadline import Deadline
+from spark_cursor_source.errors import KafkaUnavailable
+from spark_cursor_source.kafka import admin
+from spark_cursor_source.kafka.admin import ClusterAdmin, Partition
+from spark_cursor_source.kafka.deadline import Deadline, Pace
 from spark_cursor_source.kafka.group_member import SOLE, GroupMember
 from spark_cursor_source.metrics.table import CONSUMERS, CURSOR_BYTES, OLDEST_AGE, Metric
 from spark_cursor_source.wire import cursor as cursor_wire
@@ -165,6 +169,32 @@ def test_a_topic_that_may_not_be_read_hides_the_oldest_message_of_no_other(
         assert shown(read_stats(bob, **names)) == expected
         told = {one.labels[0] for one in metrics.read() if one.metric is OLDEST_AGE}
         assert told == {control.queue}
+
+
+def test_a_partition_that_loses_its_leader_during_a_refresh_fails_neither_it_nor_the_statistics(
+    filled: Control, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    list_offsets = ClusterAdmin._list_offsets
+
+    def ends_only(self: ClusterAdmin, partitions: Iterable[Partition], spec: Any, *more: Any) -> Any:
+        asked = list(partitions)
+        if spec is not admin._LATEST and (filled.queue, 0) in asked:
+            raise KafkaUnavailable("list offsets", 5_000, "no leader")
+        return list_offsets(self, asked, spec, *more)
+
+    names = {"markers_topic": filled.markers, "cursors_topic": filled.cursors, **filled.groups}
+    with closing(live(filled)) as stats:
+        before = stats.refresh(budget_ms=None)
+        monkeypatch.setattr(ClusterAdmin, "_list_offsets", ends_only)
+        monkeypatch.setattr(stats, "_slow", Pace(0))
+        now = stats.refresh(budget_ms=None)
+        assert (now.bounds, oldest(now)) == (before.bounds, oldest(before))
+    with closing(live(filled)) as stats:
+        assert oldest(stats.refresh(budget_ms=None)) == {2}
+    found = read_stats(filled.config, **names)
+    assert {one.backlog for one in found.subscriptions} == {8}
+    assert read_partition_map(filled.config, filled.queue, "s00", cursors_topic=filled.cursors)
+    assert read_stuck(filled.config, **names).oldest
 
 
 def test_a_later_scrape_shows_what_has_changed_and_what_is_gone(filled: Control) -> None:
