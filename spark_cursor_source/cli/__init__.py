@@ -39,8 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run(command, [one for one in arguments if one != DEBUG])
     except CursorqError as error:
         return _say(str(error), debug)
-    except KeyboardInterrupt:
-        print("cursorq: interrupted", file=sys.stderr)
+    except KeyboardInterrupt as interrupted:
+        print(". ".join(["cursorq: interrupted", *getattr(interrupted, "__notes__", [])]), file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
         # A reader such as head has gone. Python flushes stdout once more when it exits.
