@@ -47,6 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:  # noqa: BLE001 - the last line of a program
+        if isinstance(error, OSError) and error.filename is not None:
+            return _say(f"'{error.filename}' cannot be used: {error.strerror}. Give another path.", debug)
         told = f"unexpected {type(error).__name__}: {error}".splitlines()[0]
         return _say(f"{told}. Run it again with {DEBUG} and report the traceback.", debug)
 

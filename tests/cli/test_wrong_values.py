@@ -33,6 +33,35 @@ def test_a_value_that_cannot_be_is_wrong_usage(
     assert why in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (
+            ("produce", "a,b", "v"),
+            "The argument topic='a,b' is invalid: a topic name has only the characters",
+        ),
+        (("produce", "", "v"), "The argument topic='' is invalid: a topic name cannot be empty"),
+        (
+            ("produce", "t", "v", "--partitions", "100001"),
+            "'--partitions': Input should be less than or equal",
+        ),
+        (("produce", "t", "v", "--header", "plain"), "'--header': 'plain' is not of the form NAME=VALUE"),
+        (("init", "/dev/null"), "'/dev/null/"),
+    ],
+)
+def test_a_value_that_cannot_be_is_named_on_one_line_before_a_broker_is_asked(
+    arguments: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code = main([*arguments, *(NOWHERE if arguments[0] == "produce" else ())])
+    except SystemExit as ended:
+        code = int(str(ended.code))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert told in line
+    assert "unexpected" not in line
+    assert code == (2 if "--" in told else 1)
+
+
 @pytest.mark.parametrize("port", ["99999", "0", "65534"])
 def test_brokers_have_ports_that_exist(port: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["broker", "--brokers", "3", "--port", port]) == 1
