@@ -26,9 +26,10 @@ from spark_cursor_source.kafka import admin
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.tracker import Tracker
 from spark_cursor_source.ui import Collector, UiSettings, create_app, views
+from spark_cursor_source.wire import cursor as cursor_wire
 from tests.beside import beside
 from tests.conftest import ROOT
-from tests.kafka.control_plane import Control, control_on, produce
+from tests.kafka.control_plane import Control, cell_of, control_on, cursor_of, produce
 from tests.ui.conftest import settings_of
 from tests.ui.test_command import COMMAND
 from tests.waiting import wait_until
@@ -384,6 +385,30 @@ def test_a_partition_without_a_leader_is_told_where_its_subscriptions_are(
         page.get_by_text(f"partition 0 of topic '{queue.queue}' has no leader").wait_for()
         picture(page, f"end-unknown-subscription-{name}", tmp_path)
         assert page.evaluate(WIDER) <= 0
+
+
+@pytest.mark.parametrize("size", [WIDE, NARROW])
+def test_a_long_name_leaves_the_other_columns_in_the_window(
+    browser: Any, broker: EmbeddedKafka, tmp_path: Path, size: dict[str, int]
+) -> None:
+    control = control_on(broker).create()
+    ClusterAdmin(control.config).create({control.queue: (1, {})})
+    for name in ("W" * 200, "short"):
+        cursor = cursor_of(cell_of(control.queue, subscription=name), 0)
+        produce(
+            control.config, control.cursors, [{"key": cursor.cell.key, "value": cursor_wire.encode(cursor)}]
+        )
+    settings = settings_of(control)
+    with (
+        Collector(settings) as collector,
+        served(collector, settings) as (address, _),
+        tab(browser, size) as page,
+    ):
+        page.goto(address)
+        page.get_by_role("link", name="short").wait_for()
+        picture(page, f"long-name-{size['width']}", tmp_path)
+        state = page.locator("tbody tr").first.locator("td").first.bounding_box()
+        assert state["x"] < 500
 
 
 SILENT_MS = 16_000  #: after this time without an event, a page says that it hears nothing
