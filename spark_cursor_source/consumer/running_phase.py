@@ -16,7 +16,7 @@ from spark_cursor_source.core.batch import BatchPlan, SourceOffset, TopicPartiti
 from spark_cursor_source.core.limits import Limits
 from spark_cursor_source.kafka.admin import epochs_of
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.options.source import AckMode, Isolation
+from spark_cursor_source.options.source import AckMode, Isolation, Ordering
 
 _RATE_WAIT_S = 0.1  # at most; also the interval of looks at the limits with Trigger.AvailableNow
 _TRANSACTION_MS = 10_000  # a transaction that is open for longer may be one of a dead program
@@ -187,9 +187,14 @@ class RunningPhase:
         return replace(end, laps=start.laps + 1) if end == start else end
 
     def _runs(self, start: SourceOffset) -> tuple[str, ...]:
-        """Returns the run ids of the runs of this checkpoint. A later run acks what they have leased."""
+        """Returns the run ids of the runs of this checkpoint. A later run acks what they have leased.
+
+        With ``ordering=key`` there are none: a later run, perhaps without an order, cannot know which
+        messages the tasks held back.
+        """
         options, assignment = self._options, self._parts.assignment
-        if options.ack_mode is AckMode.INDIVIDUAL or not options.subscription_type.is_sole:
+        is_sole, keeps_order = options.subscription_type.is_sole, options.ordering is Ordering.KEY
+        if options.ack_mode is AckMode.INDIVIDUAL or keeps_order or not is_sole:
             return ()
         return start.planned_by(self._parts.session.id_of(assignment.cell(*tp)) for tp in assignment.next)
 
