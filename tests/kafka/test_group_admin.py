@@ -131,6 +131,28 @@ def test_a_member_whose_topic_was_deleted_and_created_again_commits(
         wait_until(lambda: member.partitions == {(group, 0)})
 
 
+@pytest.mark.parametrize("instance_id", [None, "sole-one"])
+def test_a_member_whose_topics_were_deleted_tells_the_cause(
+    config: dict[str, str],
+    topics: ClusterAdmin,
+    group: str,
+    instance_id: str | None,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    topics.create({group: (2, {})})
+    name = name_member(SubscriptionType.EXCLUSIVE if instance_id else SubscriptionType.SHARED, "one")
+    member = GroupMember(config, group, name, session_ms=6_000, instance_id=instance_id)
+    try:
+        member.subscribe([group])
+        wait_until(lambda: len(member.partitions or ()) == 2)
+        topics.delete(group)
+        wait_until(lambda: "partitions=2" in caplog.text)
+    finally:
+        member.close()
+    assert f"event=assigned_topics_deleted group={group} topics={group} partitions=2" in caplog.text
+    assert "event=session_expired" not in caplog.text
+
+
 def test_a_member_whose_thread_has_ended_says_so_at_once(
     config: dict[str, str], topics: ClusterAdmin, group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -263,9 +263,10 @@ def test_a_queue_topic_that_is_created_again_is_read_from_its_beginning_where_lo
     assert (2, 1) in later.until_rows(lambda offset, _: offset == 2)
 
 
+@pytest.mark.parametrize("seen", ["queue_topic_deleted", "assigned_topics_deleted"])
 @pytest.mark.parametrize("kind", ["exclusive", "shared"])
 def test_a_query_whose_only_topic_is_deleted_goes_on_when_it_is_created_again(
-    make_desk: MakeDesk, caplog: pytest.LogCaptureFixture, kind: str
+    make_desk: MakeDesk, caplog: pytest.LogCaptureFixture, kind: str, seen: str
 ) -> None:
     # S(0, 1) | the topic is deleted, which the query sees | it is created again | S(0, 1) of the new one
     desk = make_desk()
@@ -276,7 +277,7 @@ def test_a_query_whose_only_topic_is_deleted_goes_on_when_it_is_created_again(
 
     def is_seen() -> bool:
         query.look()
-        return "event=queue_topic_deleted" in caplog.text
+        return f"event={seen}" in caplog.text
 
     wait_until(is_seen)
     query.look()  # without a topic
