@@ -16,7 +16,7 @@ from spark_cursor_source.core.rescue import RescuePlace
 from spark_cursor_source.errors import NotAuthorized
 from spark_cursor_source.kafka.admin import ClusterAdmin, TopicInfo
 from spark_cursor_source.kafka.config import client_config
-from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
+from spark_cursor_source.kafka.deadline import PATIENCE_MS
 from spark_cursor_source.kafka.pool import ClientPool
 from spark_cursor_source.kafka.range_reader import RangeReader
 from spark_cursor_source.kafka.reading import offset_of
@@ -28,7 +28,6 @@ log = logging.getLogger(__name__)
 
 _AT_ONCE = 2_000  # messages of one read
 _BYTES_AT_ONCE = 16 << 20
-_ABSENT_MS = 60_000  # without a rescue topic, not every removed message waits for one
 _TRIES = 2  # a copy can be replaced by a newer one, and compacted, between the index and the read
 
 
@@ -101,7 +100,7 @@ class RescueIndex:
         self._admin = ClusterAdmin(config, timeout_ms=timeout_ms)
         # Copies are in no transaction.
         self._reader = RangeReader(config, committed=False, stall_timeout_ms=timeout_ms)
-        self._absent: dict[str, Deadline] = {}  # missing topics, which are not waited for until then
+        self._absent: set[str] = set()  # topics that a wait has not found and that no look has found since
         self._topic_id = ""
         self._positions: dict[int, int] = {}
         self._copies: dict[RescuePlace, _Copies] = {}
@@ -133,14 +132,13 @@ class RescueIndex:
         return place
 
     def _existing(self, *topics: str) -> dict[str, TopicInfo]:
-        """Return those of the topics that exist. Wait for one that is missing, but not each time."""
-        doubted = [name for name in topics if name not in self._absent or self._absent[name].over]
-        found = self._admin.existing(topics, wanted=[(name, 0) for name in doubted])
-        for name in topics:
-            if name in found:
-                self._absent.pop(name, None)
-            elif name in doubted:
-                self._absent[name] = Deadline.after_ms(_ABSENT_MS)
+        """Return those of the topics that exist. Wait for one that is missing, but only the first time.
+
+        Each call looks for all of them. A topic that was found is waited for again if a broker denies it.
+        """
+        wanted = [(name, 0) for name in topics if name not in self._absent]
+        found = self._admin.existing(topics, wanted=wanted)
+        self._absent = (self._absent | set(topics)) - found.keys()
         return found
 
     def _meet(self, info: TopicInfo | None) -> bool:
