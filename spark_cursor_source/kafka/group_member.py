@@ -144,16 +144,18 @@ class GroupMember:
         """Return the group metadata of this member, the fence of a transactional commit of offsets.
 
         Raises:
-            KafkaUnavailable: the member is in no group.
+            KafkaUnavailable: the member is in no group, also because it was closed.
         """
         deadline = Deadline.after_ms(self._session_ms)
         with self._lock:
-            while (metadata := self._metadata) is None:
+            while not self._closing.is_set():
+                if self._metadata is not None:
+                    return self._metadata
                 self._check()
                 if deadline.over:
                     raise unavailable(_JOIN, deadline, None, self._complaints)
                 self._lock.wait(deadline.left_s(most=0.5, least=0.01))
-            return metadata
+        raise KafkaUnavailable(_JOIN, deadline.spent_ms, "the member has left the group")
 
     @contextmanager
     def steady(self) -> Iterator[None]:

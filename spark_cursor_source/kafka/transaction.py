@@ -88,7 +88,7 @@ class TransactionalProducer:
     """Producer with a group's name as ``transactional.id``.
 
     Opening it fences the previous producer of that id. ``member`` returns the group metadata of a member of
-    the group, whose generation is then a further fence (KIP-447).
+    the group, whose generation is then a further fence (KIP-447). Who is no member opens no producer.
     """
 
     def __init__(
@@ -211,7 +211,9 @@ class TransactionalProducer:
         self._confirmed.discard()
 
     def _try_to_open(self, deadline: Deadline) -> None:
-        if self._group_metadata is None and self._member is None:
+        if self._member is not None:
+            self._member()
+        elif self._group_metadata is None:
             consumer = open_client(Consumer, self._group_config)
             self._group_metadata = consumer.consumer_group_metadata()
             consumer.close()
@@ -332,16 +334,21 @@ class TransactionalProducer:
 
 
 def end_transactions(
-    config: Mapping[str, Any], group: str, deadline: Deadline, *, transactional_id: str | None = None
+    config: Mapping[str, Any],
+    group: str,
+    deadline: Deadline,
+    *,
+    transactional_id: str | None = None,
+    member: Callable[[], Any] | None = None,
 ) -> None:
     """Fence the current producer of a ``transactional.id``, the group's or another one.
 
-    Its open transaction is aborted.
+    Its open transaction is aborted. ``member`` is that of :class:`TransactionalProducer`.
 
     Raises:
         KafkaUnavailable, NotAuthorized, KafkaRefused
     """
-    producer = TransactionalProducer(config, group, transactional_id=transactional_id)
+    producer = TransactionalProducer(config, group, transactional_id=transactional_id, member=member)
     try:
         producer.open(deadline)
     finally:
