@@ -51,6 +51,7 @@ def test_cursorq_broker_runs_a_cluster_and_says_which_broker_ended(tmp_path: Pat
         assert command.stderr is not None
         addresses = command.stdout.readline().removeprefix("bootstrap servers: ").strip()
         assert addresses.count("127.0.0.1:") == 3
+        assert command.stderr.readline() == "cursorq: starting 3 brokers ...\n"
         hint = command.stderr.readline()
         assert hint.endswith(f"in another shell: export CURSORQ_BOOTSTRAP_SERVERS={addresses}\n")
         os.kill(broker_in(tmp_path / "broker-2"), signal.SIGKILL)
@@ -81,7 +82,8 @@ def test_cursorq_broker_on_a_taken_port_ends_with_one_line_and_code_1(
             assert main(["broker", "--port", str(port)]) == 1
         finally:
             signal.signal(signal.SIGTERM, before)
-    assert capsys.readouterr().err.startswith(f"cursorq: Another process listens on port {port} of 127.0.0.1")
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith(f"cursorq: Another process listens on port {port} of 127.0.0.1")
 
 
 def test_cursorq_broker_prepare_ends_without_a_broker(capsys: pytest.CaptureFixture[str]) -> None:

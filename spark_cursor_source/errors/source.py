@@ -214,8 +214,8 @@ class UnknownQueueTopic(KafkaFailure):
     known: tuple[str, ...]
     template = (
         "Cursors topic '{cursors_topic}' has no cursor of queue topic '{topic}'. Its topics are: {_known}. "
-        "Correct the name, or start a query that reads the topic. The tracker writes its cursor: check that a "
-        "tracker runs."
+        "Correct the name, or start a query that reads the topic. The tracker writes its cursor: check that "
+        "a tracker runs."
     )
 
     @property
