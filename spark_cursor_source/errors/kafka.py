@@ -86,7 +86,7 @@ class TopicNotFound(KafkaFailure):
     topics: tuple[str, ...]
     template = (
         "These topics do not exist: {_named}. Correct the names, or create the queue topics. A tracker "
-        "creates control topics and dead-letter topics: check that one runs."
+        "creates control topics when it starts, and a dead-letter topic with its first dead letter."
     )
 
     @property
