@@ -19,6 +19,7 @@ from spark_cursor_source.kafka.admin import ClusterAdmin
 from tests.conftest import as_in_a_terminal
 from tests.kafka.control_plane import control_on, produce
 from tests.kafka.tracker_thread import running_tracker
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parent.parent
 COMMAND = [sys.executable, "-m", "spark_cursor_source.cli"]
@@ -51,6 +52,7 @@ def test_cursorq_broker_runs_a_cluster_and_says_which_broker_ended(tmp_path: Pat
         assert command.stderr is not None
         addresses = command.stdout.readline().removeprefix("bootstrap servers: ").strip()
         assert addresses.count("127.0.0.1:") == 3
+        assert command.stderr.readline() == "cursorq: starting 3 brokers ...\n"
         hint = command.stderr.readline()
         assert hint.endswith(f"in another shell: export CURSORQ_BOOTSTRAP_SERVERS={addresses}\n")
         os.kill(broker_in(tmp_path / "broker-2"), signal.SIGKILL)
@@ -81,12 +83,35 @@ def test_cursorq_broker_on_a_taken_port_ends_with_one_line_and_code_1(
             assert main(["broker", "--port", str(port)]) == 1
         finally:
             signal.signal(signal.SIGTERM, before)
-    assert capsys.readouterr().err.startswith(f"cursorq: Another process listens on port {port} of 127.0.0.1")
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith(f"cursorq: Another process listens on port {port} of 127.0.0.1")
 
 
 def test_cursorq_broker_prepare_ends_without_a_broker(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["broker", "--prepare"]) == 0
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.broker
+def test_cursorq_tracker_without_brokers_ends_in_seconds_when_told(
+    mortal: EmbeddedKafka, tmp_path: Path
+) -> None:
+    control = control_on(mortal).create()
+    options = control.options()
+    conf, said = tmp_path / "tracker.toml", tmp_path / "stderr"
+    conf.write_text("".join(f'"{name}" = "{value}"\n' for name, value in options.items()))
+    with (
+        said.open("w") as stderr,
+        subprocess.Popen(
+            [*COMMAND, "tracker", str(conf)], cwd=ROOT, stderr=stderr, preexec_fn=as_in_a_terminal
+        ) as command,
+    ):
+        wait_until(lambda: "event=tracker_assigned" in said.read_text())
+        mortal.kill()
+        wait_until(lambda: "event=session_expired" in said.read_text())
+        command.send_signal(signal.SIGTERM)
+        assert command.wait(timeout=60) == 0, said.read_text()
+    assert "event=tracker_closed_without_brokers" in said.read_text()
 
 
 @pytest.mark.parametrize(

@@ -183,6 +183,19 @@ def test_an_administrator_whose_controller_is_gone_asks_another_broker(
             cluster.resume(controller)
 
 
+def test_the_members_of_a_group_are_known_soon_after_the_death_of_another_broker(
+    cluster: EmbeddedKafka,
+) -> None:
+    config = {"bootstrap.servers": cluster.bootstrap_servers, "log_level": "0"}
+    make(cluster, "grouped")
+    topics = ClusterAdmin(config, timeout_ms=20_000)
+    topics.commit("readers", {("grouped", 0): 0})
+    assert topics.group_members("readers") == ()
+    cluster.kill(1)
+    assert topics.group_members("readers") == ()
+    assert topics.members_by_group(["readers"]) == {"readers": ()}
+
+
 def test_the_settings_of_each_broker_are_read(cluster: EmbeddedKafka) -> None:
     settings = ClusterAdmin({"bootstrap.servers": cluster.bootstrap_servers}).broker_settings()
     assert {number: found["node.id"] for number, found in settings.items()} == {1: "1", 2: "2", 3: "3"}

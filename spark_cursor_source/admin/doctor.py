@@ -337,6 +337,9 @@ class _Patient:
                 f"cursorq subscription delete --subscription {one.subscription}",
             )
             return
+        if one.oldest_trouble is not None:
+            cure = "grant the right or start the broker in the evidence"
+            yield finding(WARNING, f"The oldest message of {name} cannot be read", one.oldest_trouble, cure)
         if one.paused_ms is not None:
             yield finding(INFO, f"{name} is paused", f"since {one.paused_ms} ms", resume)
         if one.limits != NO_LIMITS:
@@ -354,13 +357,13 @@ class _Patient:
 
     def _retention(self, one: SubscriptionStats) -> Iterator[Finding]:
         places = [(one.topic, part.cell.partition) for part in one.partitions if part.log_end is not None]
-        begins = self._topics.beginning_offsets(places)
+        begins = self._topics.known_beginnings(places)
         lost = {
             part.cell.partition: begin - part.mark_delete - 1
             for part in one.partitions
             if part.log_end is not None
             and part.outstanding
-            and (begin := begins[one.topic, part.cell.partition]) > part.mark_delete + 1
+            and (begin := begins.get((one.topic, part.cell.partition), 0)) > part.mark_delete + 1
         }
         name = f"{one.subscription} of {one.topic}"
         rescued = self._rescued(one, begins)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from spark_cursor_source.admin.oldest import ONE_MESSAGE, oldest_unacked
+from spark_cursor_source.admin.oldest import ONE_MESSAGE, OldestReader
 from spark_cursor_source.admin.stats import consumers_of
 from spark_cursor_source.consumer.named_members import (
     NamedMember,
@@ -153,10 +153,10 @@ class LiveStats:
         self._table.close()
 
     def _look_slowly(self, ends: Mapping[Partition, int], unknown: Collection[Partition]) -> None:
-        self._starts = _last_known(self._starts, unknown) | self._topics.beginning_offsets(ends)
+        self._starts = _last_known(self._starts, {*unknown, *ends}) | self._topics.known_beginnings(ends)
         self._weak = self._topics.weak(self._control_topics)
         self._newest = _last_known(self._newest, {topic for topic, _ in unknown})
-        for topic, at_ms in self._topics.newest_ms(ends).items():
+        for topic, at_ms in self._topics.newest_ms(ends, known_only=True).items():
             self._newest[topic] = max(self._newest.get(topic, 0), at_ms)
 
     def _tracker_state(self, markers: Collection[Partition]) -> TrackerState:
@@ -199,10 +199,17 @@ class LiveStats:
                 cursor,
                 PartitionStats.of(cursor, log_end=log_end, oldest_ms=None, cursor_bytes=size),
             )
-        oldest_ms = self._oldest.of(cell)
         part = known[1]
-        if (part.log_end, part.oldest_unacked_ms, part.end_trouble) != (log_end, oldest_ms, end_trouble):
-            part = replace(part, log_end=log_end, oldest_unacked_ms=oldest_ms, end_trouble=end_trouble)
+        told = log_end, end_trouble, self._oldest.of(cell), self._oldest.trouble(cell)
+        if (part.log_end, part.end_trouble, part.oldest_unacked_ms, part.oldest_trouble) != told:
+            log_end, end_trouble, oldest_ms, trouble = told
+            part = replace(
+                part,
+                log_end=log_end,
+                end_trouble=end_trouble,
+                oldest_unacked_ms=oldest_ms,
+                oldest_trouble=trouble,
+            )
         self._parts[cell] = (cursor, part)
         return part
 
@@ -217,11 +224,17 @@ class _OldestTimes:
 
     def __init__(self, config: Mapping[str, str]) -> None:
         self._config = ONE_MESSAGE | dict(config) | {"isolation.level": "read_committed"}
-        self._known: dict[Cell, tuple[int, int | None]] = {}  # cell -> first unacked offset, its time
+        self._reader = OldestReader()
+        # cell -> first unacked offset, its time, why it cannot be read
+        self._known: dict[Cell, tuple[int, int | None, str | None]] = {}
 
     def of(self, cell: Cell) -> int | None:
         known = self._known.get(cell)
         return None if known is None else known[1]
+
+    def trouble(self, cell: Cell) -> str | None:
+        known = self._known.get(cell)
+        return None if known is None else known[2]
 
     def refresh(
         self,
@@ -237,7 +250,9 @@ class _OldestTimes:
             if cell.topic_partition in unknown:
                 continue
             if end is None or first >= end:
-                self._known[cell] = (first, None)
+                self._known[cell] = (first, None, None)
+            elif self._reader.rests(cell):
+                self._known[cell] = (first, None, self._reader.trouble(cell))
             elif (known := self._known.get(cell)) is None or known[0] != first or known[1] is None:
                 wanted.append((cell, cursor, first, end))
         # Cells without a time come first, then those that waited longest since their last reading: a reading
@@ -253,12 +268,12 @@ class _OldestTimes:
                 if place in times:
                     at_ms = times[place]
                 else:
-                    found = oldest_unacked(consumer, cursor, end)
+                    found = self._reader.read(consumer, cursor, end)
                     at_ms = None if found is None else found.at_ms
                     if found is not None and found.offset == first:  # and no offset without a message
                         times[place] = at_ms
                 self._known.pop(cell, None)
-                self._known[cell] = (first, at_ms)
+                self._known[cell] = (first, at_ms, self._reader.trouble(cell))
                 if deadline is not None and deadline.over:
                     return
 

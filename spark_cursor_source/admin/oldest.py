@@ -6,8 +6,12 @@ from typing import NamedTuple
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, Message
 
+from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.errors import NotAuthorized, ReadError
+from spark_cursor_source.kafka.admin import Partition
+from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.range_consumer import read_range
 from spark_cursor_source.kafka.reading import offset_of
 
@@ -15,6 +19,8 @@ from spark_cursor_source.kafka.reading import offset_of
 ONE_MESSAGE = {"fetch.wait.max.ms": "1", "fetch.message.max.bytes": "65536"}
 
 _TRIES = 5  # largest number of reads in search of the message
+_STALL_MS = 5_000  # an election takes less
+_AGAIN_MS = 10_000  # interval of the reads of a partition that cannot be read
 
 
 class Oldest(NamedTuple):
@@ -24,10 +30,37 @@ class Oldest(NamedTuple):
     at_ms: int | None  #: timestamp; None: the message has none
 
 
-def oldest_unacked_ms(consumer: Consumer, cursor: CursorSnapshot, end: int) -> int | None:
-    """Returns the timestamp in ms of the message that :func:`oldest_unacked` finds; None: there is none."""
-    found = oldest_unacked(consumer, cursor, end)
-    return None if found is None else found.at_ms
+class OldestReader:
+    """Reader of the first unacked messages of many cells. Not thread-safe.
+
+    A partition that cannot be read hides its own messages only. It is read again after 10 s.
+    """
+
+    def __init__(self) -> None:
+        self._troubles: dict[Partition, tuple[str, Deadline]] = {}  # error, and when to read again
+
+    def trouble(self, cell: Cell) -> str | None:
+        """Returns why the partition of the cell could not be read; None: it could."""
+        found = self._troubles.get((cell.topic, cell.partition))
+        return None if found is None else found[0]
+
+    def rests(self, cell: Cell) -> bool:
+        """Tells whether the partition of the cell could not be read just before."""
+        found = self._troubles.get((cell.topic, cell.partition))
+        return found is not None and not found[1].over
+
+    def read(self, consumer: Consumer, cursor: CursorSnapshot, end: int) -> Oldest | None:
+        """Returns what :func:`oldest_unacked` does; None if the partition cannot be read for now."""
+        if self.rests(cursor.cell):
+            return None
+        place = cursor.cell.topic, cursor.cell.partition
+        try:
+            found = oldest_unacked(consumer, cursor, end)
+        except (NotAuthorized, ReadError) as why:
+            self._troubles[place] = str(why), Deadline.after_ms(_AGAIN_MS)
+            return None
+        self._troubles.pop(place, None)
+        return found
 
 
 def oldest_unacked(consumer: Consumer, cursor: CursorSnapshot, end: int) -> Oldest | None:
@@ -65,6 +98,7 @@ def _first_messages(consumer: Consumer, cursor: CursorSnapshot, start: int, end:
         start,
         end,
         on_removed=lambda first, past: None,
+        stall_timeout_ms=_STALL_MS,
     ):
         return messages
     return []

@@ -223,5 +223,5 @@ def log_bounds(
 ) -> dict[Cell, tuple[int | None, int | None]]:
     """Returns the first and the last stable offset of the log of each cell; None if they cannot be read."""
     ends, _ = topics.known_ends([cell.topic_partition for cell in cursors], committed=True)
-    starts = topics.beginning_offsets(ends)
+    starts = topics.known_beginnings(ends)
     return {cell: (starts.get(cell.topic_partition), ends.get(cell.topic_partition)) for cell in cursors}

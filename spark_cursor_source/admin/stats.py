@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import closing
 from dataclasses import replace
 
-from spark_cursor_source.admin.oldest import ONE_MESSAGE, oldest_unacked_ms
+from spark_cursor_source.admin.oldest import ONE_MESSAGE, OldestReader
 from spark_cursor_source.consumer.named_members import NamedMember, named_members
 from spark_cursor_source.consumer.tracker_watch import unread_markers
 from spark_cursor_source.core.cell import Cell
@@ -81,17 +81,19 @@ def stats_of(
     parts: dict[tuple[str, str], list[PartitionStats]] = {}
     isolation = "read_committed" if committed else "read_uncommitted"
     config = ONE_MESSAGE | client_config(kafka, "consumer") | {"isolation.level": isolation}
+    oldest = OldestReader()
     with borrowed_consumer(config) as consumer:
         for cell, cursor in sorted(cursors.items()):
             place = cell.topic_partition
             end = ends.get(place)
-            oldest_ms = None if end is None else oldest_unacked_ms(consumer, cursor, end)
+            first = None if end is None else oldest.read(consumer, cursor, end)
             part = PartitionStats.of(
                 cursor,
                 log_end=end,
-                oldest_ms=oldest_ms,
+                oldest_ms=None if first is None else first.at_ms,
                 cursor_bytes=len(cursor_wire.encode(cursor)),
                 end_trouble=unknown.get(place),
+                oldest_trouble=oldest.trouble(cell),
             )
             parts.setdefault((cell.topic, cell.subscription), []).append(part)
     latest_ms = newest_ms(topics, ends, markers_topic)
@@ -132,14 +134,15 @@ def _members(
 
 
 def newest_ms(
-    topics: ClusterAdmin, partitions: Iterable[Partition], markers_topic: str
+    topics: ClusterAdmin, partitions: Collection[Partition], markers_topic: str
 ) -> Callable[[str], int | None]:
     """Returns a function for the latest known time of a topic: of the last marker, or of its newest message.
 
     Without a running query no markers are written, so message timestamps count too. Without new messages,
     messages do not age.
     """
-    newest = topics.newest_ms([*partitions, *topics.partitions_of(markers_topic)])
+    newest = topics.newest_ms(topics.partitions_of(markers_topic))
+    newest |= topics.newest_ms(partitions, known_only=True)
     return lambda topic: max(newest.get(markers_topic, 0), newest.get(topic, 0)) or None
 
 

@@ -37,6 +37,7 @@ from spark_cursor_source.core.names import (
     DEFAULT_RESCUE_TOPIC,
     why_no_dead_letters,
     why_no_subscription,
+    why_no_topic,
 )
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.subscription_type import DEFAULT_GROUP_ID_PREFIX, group_id, why_no_group
@@ -534,6 +535,8 @@ class Subscriptions(ClosedAtExit):
         """Checks that a subscription can be created. Returns the partitions of its topic."""
         if (why := why_no_subscription(subscription)) is not None:
             raise InvalidArgument("subscription", subscription, why)
+        if (why := why_no_topic(topic)) is not None:
+            raise InvalidArgument("topic", topic, why)
         template = DEFAULT_DEAD_LETTER_TOPIC
         if (why := why_no_dead_letters(template, topic=topic, subscription=subscription)) is not None:
             raise InvalidArgument("subscription", subscription, why)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import Marker
-from spark_cursor_source.errors import CommandWaits, CursorqError, TrackerBehind
+from spark_cursor_source.errors import CommandWaits, CursorqError, KafkaUnavailable, TrackerBehind
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import Deadline
@@ -117,16 +117,30 @@ class TrackerChannel:
         """Writes markers and waits for the cursors that include their effect. Returns these cursors by cell.
 
         Raises:
-            CommandWaits: no tracker has read the markers in time; they take effect when a tracker runs.
+            CommandWaits: no tracker has read the markers in time, or the brokers do not say so; they take
+                effect when a tracker runs.
             MarkersNotDurable: the markers are not confirmed, so the tracker may not receive them.
-            KafkaUnavailable, NotAuthorized, KafkaRefused
+            NotAuthorized, KafkaRefused
+            KafkaUnavailable: the markers are not written.
         """
-        self.send(markers, what=what)
         cells = list(dict.fromkeys(marker.cell for marker in markers))
-        topic = self._markers_topic
-        if not reads_all_about(self._topics, topic, cells, timeout_ms=self._timeout_ms):
-            raise CommandWaits(len(cells), self._timeout_ms, topic, self._cursors_topic)
-        return self._answers(cells)
+        topic, stored = self._markers_topic, "may be"
+        try:
+            self.send(markers, what=what)
+            stored, waiting = "is", Deadline.after_ms(self._timeout_ms)
+            cause: KafkaUnavailable | None = None
+            try:
+                if reads_all_about(self._topics, topic, cells, timeout_ms=self._timeout_ms):
+                    return self._answers(cells)
+            except KafkaUnavailable as why:
+                cause = why
+            raise CommandWaits(len(cells), waiting.spent_ms, topic, self._cursors_topic) from cause
+        except KeyboardInterrupt as interrupted:
+            interrupted.add_note(
+                f"The command {stored} stored in markers topic '{topic}', and takes effect when a tracker "
+                "runs, so do not repeat it. 'cursorq audit' lists the stored commands."
+            )
+            raise
 
     def close(self) -> None:
         """Closes the clients."""

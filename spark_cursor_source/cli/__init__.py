@@ -39,14 +39,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run(command, [one for one in arguments if one != DEBUG])
     except CursorqError as error:
         return _say(str(error), debug)
-    except KeyboardInterrupt:
-        print("cursorq: interrupted", file=sys.stderr)
+    except KeyboardInterrupt as interrupted:
+        print(". ".join(["cursorq: interrupted", *getattr(interrupted, "__notes__", [])]), file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
         # A reader such as head has gone. Python flushes stdout once more when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:  # noqa: BLE001 - the last line of a program
+        if isinstance(error, OSError) and error.filename is not None:
+            return _say(f"'{error.filename}' cannot be used: {error.strerror}. Give another path.", debug)
         told = f"unexpected {type(error).__name__}: {error}".splitlines()[0]
         return _say(f"{told}. Run it again with {DEBUG} and report the traceback.", debug)
 

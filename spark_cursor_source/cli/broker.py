@@ -41,6 +41,7 @@ def broker(
             print_json({"prepared": True})
         return 0
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    print(f"cursorq: starting {brokers} broker{'s' * (brokers > 1)} ...", file=sys.stderr, flush=True)
     try:
         with kafka:
             if json:

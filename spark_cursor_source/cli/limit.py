@@ -41,6 +41,8 @@ def limit(
     """
     from spark_cursor_source.admin.limits import KEEP, limit_subscription, outstanding_of, rate_of
 
+    if rate is None and max_outstanding is None:
+        raise typer.BadParameter("give --rate, --max-outstanding or both")
     limited = limit_subscription(
         cluster.kafka,
         subscription,

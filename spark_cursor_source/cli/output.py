@@ -121,6 +121,8 @@ def instant(ms: int | None) -> str:
 def repeated(every: str | None) -> Iterator[int]:
     """Yields round numbers, with a pause between two; a single round if ``every`` is None."""
     pause_s = None if every is None else parse_duration(every) / 1000
+    if pause_s == 0:
+        raise typer.BadParameter(f"'{every}' leaves no time between two rounds")
     yield 0
     for number in count(1) if pause_s is not None else ():
         time.sleep(pause_s or 0)

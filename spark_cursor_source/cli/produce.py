@@ -11,6 +11,8 @@ import typer
 from spark_cursor_source.cli.cluster import Cluster, connected
 from spark_cursor_source.cli.frame import Json
 from spark_cursor_source.cli.output import print_json, with_progress
+from spark_cursor_source.core.names import MAX_PARTITIONS, why_no_topic
+from spark_cursor_source.errors import InvalidArgument
 
 _Message = tuple[bytes | None, bytes | None]
 
@@ -18,7 +20,7 @@ _Message = tuple[bytes | None, bytes | None]
 def _header(text: str) -> tuple[str, bytes]:
     name, equals, value = str(text).partition("=")
     if not name or not equals:
-        raise typer.BadParameter("it is not of the form NAME=VALUE")
+        raise typer.BadParameter(f"'{text}' is not of the form NAME=VALUE", param_hint="'--header'")
     return name, value.encode()
 
 
@@ -40,7 +42,10 @@ def produce(
         int | None, typer.Option(metavar="N", min=1, help="send N numbered examples instead")
     ] = None,
     partitions: Annotated[
-        int | None, typer.Option(metavar="P", min=1, help="create the topic with P, if it is missing")
+        int | None,
+        typer.Option(
+            metavar="P", min=1, max=MAX_PARTITIONS, help="create the topic with P, if it is missing"
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -52,6 +57,8 @@ def produce(
     from spark_cursor_source.devkit.messages import ensure_topic, send_messages
     from spark_cursor_source.wire.deliver_at import DELIVER_AFTER
 
+    if (why := why_no_topic(topic)) is not None:
+        raise InvalidArgument("topic", topic, why)
     given: list[tuple[str, str | bytes | None]] = [_header(one) for one in headers or ()]
     if deliver_after is not None:
         parse_duration(deliver_after)  # refused here, and not by a reader later

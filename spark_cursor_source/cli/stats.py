@@ -35,5 +35,5 @@ def stats(
             topic=topic,
             **cluster.names,
         )
-        if text := found.to_json(indent=None if watch else 2) if json else found.to_text():
-            print(text, flush=True)
+        text = found.to_json(indent=None if watch else 2) if json else found.to_text()
+        print(text or "there are no subscriptions", flush=True)

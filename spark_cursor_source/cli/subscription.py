@@ -126,7 +126,12 @@ def skip(
     tracker_timeout: Timeout = "60s",
     json: Json = False,
 ) -> None:
-    """Ends the next messages of each partition, or of one."""
+    """Ends the next messages of each partition, or of one.
+
+    The output has the offset that each partition has reached. A skip that is repeated ends N more. After
+    Ctrl-C or an error, `cursorq audit` shows whether it is stored, and `cursorq subscription undo` takes
+    it back.
+    """
     with _open(cluster, tracker_timeout) as subscriptions:
         preview = subscriptions.preview_skip(subscription, topic, messages, partition=partition)
         if not _agreed(subscription, preview, dry_run=dry_run, yes=yes, json=json):

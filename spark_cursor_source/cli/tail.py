@@ -43,9 +43,12 @@ def tail(
     Nothing is leased or moved. See the whole life of one with `cursorq message`.
     """
     from spark_cursor_source.admin.message_tail import read_tail
+    from spark_cursor_source.admin.outstanding import read_cursors
 
     hides = mask_of(mask_field, mask)
     decoder = decoder_of(avro_schema, protobuf_descriptor, protobuf_message)
+    if subscription is not None and not follow:  # one that is followed may begin later
+        read_cursors(cluster.kafka, cluster.cursors_topic, topic=topic, subscription=subscription)
     read = read_tail(
         cluster.kafka,
         topic,

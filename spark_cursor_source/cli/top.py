@@ -143,12 +143,14 @@ def fitting_table(rows: list[tuple[object, ...]], width: int) -> Table:
 
 def _foot(now: Round) -> str:
     unread = now.stats.markers_unread
-    told = f"{len(now.stats.subscriptions)} subscriptions"
+    line = f"{len(now.stats.subscriptions)} subscriptions"
     if unread is not None:
-        told += f", {unread:,} markers unread by the tracker"
-    unknown = {one.topic: one.end_trouble for one in now.stats.subscriptions if one.end_trouble is not None}
-    warnings = [*map(str, now.stats.weak_topics), *(f"end unknown: {why}" for why in unknown.values())]
-    return "\n".join([told, *(f"warning: {one}" for one in warnings)])
+        line += f", {unread:,} markers unread by the tracker"
+    warnings = [str(one) for one in now.stats.weak_topics]
+    for what, trouble in (("end", "end_trouble"), ("oldest", "oldest_trouble")):
+        reasons = {one.topic: getattr(one, trouble) for one in now.stats.subscriptions}
+        warnings += [f"{what} unknown: {why}" for why in reasons.values() if why is not None]
+    return "\n".join([line, *(f"warning: {one}" for one in warnings)])
 
 
 def _live(looks: Iterator[tuple[Round | None, Round]]) -> None:

@@ -10,7 +10,6 @@ from spark_cursor_source.consumer.replay_phase import ReplayPhase
 from spark_cursor_source.consumer.run_parts import RunParts
 from spark_cursor_source.core.batch import BatchPlan, Delivery, SourceOffset, offsets_by_cell
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.lease_groups import START_GRAIN_MS
 from spark_cursor_source.core.marker import Block, End, EndLeased, EndUpTo, Marker, Release
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.replay import orphaned_leases
@@ -145,9 +144,7 @@ class SourceAcks:
         self._apart |= {cell: left.unsure.get(cell, EMPTY) for cell in new}
         releases: list[Release | Block] = []
         for started_ms, slices in sorted(self._leased(left.committed).items()):
-            # Judged by the time of the Start marker: a message that became due later was not delivered
-            # either.
-            releases += self._unread.not_due(slices, started_ms - START_GRAIN_MS)
+            releases += self._unread.of_dead_runs(slices, started_ms)
         ends = self._ends_of_dead_runs(left.committed, offsets_by_cell(releases))
         return [*releases, *ends]
 

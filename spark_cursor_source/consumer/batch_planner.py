@@ -83,8 +83,11 @@ class BatchPlanner(Protocol):
     def completed(self, end: SourceOffset) -> None:
         """Handles Spark's commit of the batch that ends at ``end``: writes the acks that the source owes."""
 
-    def bound_by_now(self) -> None:
-        """Implements Trigger.AvailableNow and Once: the next ``latest_offset`` fixes the input's end."""
+    def bound_by_now(self, *, one_batch: bool = False) -> None:
+        """Implements Trigger.AvailableNow and Once: the next ``latest_offset`` fixes the input's end.
+
+        With ``one_batch``, as for Once, the next batch is the only one and takes all of the input.
+        """
 
     def status(self) -> PlannerStatus:
         """Returns the state at the last ``latest_offset``. Does no I/O."""

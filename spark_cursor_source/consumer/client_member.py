@@ -33,6 +33,14 @@ class Lost:
     unread: tuple[tuple[Delivery, int | None], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A redelivery that is started and not read yet."""
+
+    piece: Slice
+    began_ms: int | None  #: broker time in ms of its Start marker, or None if unknown
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
     """Numbers of messages that may be delivered next."""
@@ -67,7 +75,8 @@ class ClientMember:
         self._count = Pace(_COUNT_MS)
         self._starts, self._on_start, self._limits = starts, on_start, limits
         self.assignment = assignment
-        self.unread: Slice | None = None  #: a redelivery that is started and not read yet
+        #: by partition; no other redelivery of the partition is started before it is read
+        self.unread: dict[int, Unread] = {}
         self._turns = Turns()
         self._suspects = SuspectTurns(lease_ms=lease_ms)
 
@@ -81,10 +90,11 @@ class ClientMember:
         """Gives up these partitions."""
         cells = self.assignment.give_up(partitions)
         unread: list[tuple[Delivery, int | None]] = []
-        if self.unread is not None and (cell := self.assignment.cell_of(self.unread.partition)) in cells:
-            piece, self.unread = self.unread, None
-            delivery = Delivery(cell=cell, offsets=piece.offsets, delivery_count=piece.delivery_count)
-            unread.append((delivery, self._starts.began_ms))
+        for cell in cells:
+            if (left := self.unread.pop(cell.partition, None)) is not None:
+                piece = left.piece
+                delivery = Delivery(cell=cell, offsets=piece.offsets, delivery_count=piece.delivery_count)
+                unread.append((delivery, left.began_ms))
         unread += [(delivery, None) for delivery in self._starts.forget(cells)]
         return Lost(cells=cells, unread=tuple(unread))
 
@@ -107,8 +117,8 @@ class ClientMember:
 
     # -- deliveries ------------------------------------------------------------------------------------
 
-    def read_announcements(self) -> None:
-        """Reads the announcements written since the last call.
+    def read_announcements(self) -> dict[TopicPartition, int]:
+        """Reads the announcements written since the last call. Returns the ends of what was read.
 
         Raises:
             RedeliveriesTopicRecreated: the topic was deleted and created again.
@@ -116,8 +126,11 @@ class ClientMember:
         if self._count.is_time():
             self._pending.count_partitions()
             self._pending.forget_ended(self.assignment.cells, self._cursors)
-        if self._pending.has_begun:
-            self._pending.read(self._pending.ends())
+        if not self._pending.has_begun:
+            return {}
+        ends = self._pending.ends()
+        self._pending.read(ends)
+        return {place: ends[place[1]] for place in self._pending.partitions}
 
     def next(
         self, now_ms: int, *, room: int, paused: Collection[int], is_holding: bool, new_came: bool
@@ -131,6 +144,7 @@ class ClientMember:
         budget = self._limits.budget(room)
         if not budget:
             return None
+        paused = self.unread.keys() | paused
         suspects = self._pending.waiting(paused, alone=True)
         others = self._pending.waiting(paused, alone=False)
         turn = self._suspects.next(
@@ -154,7 +168,7 @@ class ClientMember:
         With ``alone``, starts suspects. Otherwise starts other redeliveries. :attr:`unread` then has the
         messages to read.
         """
-        record = self._pending.take(most, paused, alone=alone)
+        record = self._pending.take(most, self.unread.keys() | paused, alone=alone)
         if record is None:
             return False
         redeliver = record.redeliver
@@ -169,12 +183,13 @@ class ClientMember:
         except BaseException:
             self._pending.put_back(record)
             raise
-        self.unread = Slice(
+        piece = Slice(
             topic=delivery.cell.topic,
             partition=delivery.cell.partition,
             offsets=delivery.offsets,
             delivery_count=delivery.delivery_count,
         )
+        self.unread[piece.partition] = Unread(piece, self._starts.began_ms)
         return True
 
     def start_new(self, fetched: Mapping[int, OffsetSet]) -> tuple[list[int], Lost]:

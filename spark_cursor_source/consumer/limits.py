@@ -46,20 +46,23 @@ class ConsumerLimits:
         """Takes in this consumer's share of the operator's limits."""
         self.present = strictest([self._options, of_operator])
 
-    def budget(self, most: int | None) -> int | None:
+    def budget(self, most: int | None, *, wanted: int = 1) -> int | None:
         """Returns the number of messages that may start now: at most ``most``, and what the rate allows.
 
-        Returns None without any limit.
+        An unused rate is kept at least until it allows ``wanted`` messages. Returns None without any limit.
         """
-        allowed = self._budget.look(self.present.rate, now_s=self._now_s())
+        allowed = self._budget.look(self.present.rate, now_s=self._now_s(), wanted=wanted)
         return min((one for one in (most, allowed) if one is not None), default=None)
 
-    def wait(self, most_s: float) -> bool:
-        """Waits until the rate allows a message, for ``most_s`` at most. False if it allows one now."""
-        rate = self.present.rate
-        if rate is None or self.budget(None) != 0:
+    def wait(self, most_s: float, *, wanted: int = 1) -> bool:
+        """Waits until the rate allows ``wanted`` messages, for ``most_s`` at most.
+
+        Returns False if it allows them now.
+        """
+        rate, allowed = self.present.rate, self.budget(None, wanted=wanted)
+        if rate is None or allowed is None or allowed >= wanted:
             return False
-        self._sleep(min(self._budget.wait_s(rate), most_s))
+        self._sleep(min(self._budget.wait_s(rate, wanted=wanted), most_s))
         return True
 
     def room(self, planned: Mapping[TopicPartition, int]) -> int | None:

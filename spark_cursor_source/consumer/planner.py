@@ -114,9 +114,9 @@ class Planner:
         """Handles Spark's commit of the batch that ends at ``end``."""
         self._finish_batch()
 
-    def bound_by_now(self) -> None:
+    def bound_by_now(self, *, one_batch: bool = False) -> None:
         """Implements Trigger.AvailableNow and Once: the next :meth:`latest_offset` fixes the input's end."""
-        self._running.ends.bound_by_now()
+        self._running.ends.bound_by_now(one_batch=one_batch)
 
     def status(self) -> PlannerStatus:
         """Returns the state at the last :meth:`latest_offset`."""

@@ -16,7 +16,7 @@ from spark_cursor_source.core.batch import BatchPlan, SourceOffset, TopicPartiti
 from spark_cursor_source.core.limits import Limits
 from spark_cursor_source.kafka.admin import epochs_of
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.options.source import AckMode, Isolation
+from spark_cursor_source.options.source import AckMode, Isolation, Ordering
 
 _RATE_WAIT_S = 0.1  # at most; also the interval of looks at the limits with Trigger.AvailableNow
 _TRANSACTION_MS = 10_000  # a transaction that is open for longer may be one of a dead program
@@ -95,7 +95,8 @@ class RunningPhase:
         if ends is None:
             return start
         parts.queue.watch_ends(parts.assignment.next, ends.queue, ends.epochs)
-        admitted = self._admit(here, ends, max_offsets)
+        wanted = self._wait_for_all(start, here, ends) if self.ends.has_one_batch else 1
+        admitted = self._admit(here, ends, self.limits.budget(max_offsets, wanted=wanted))
         if admitted is None:
             self._rest(ends)
             parts.group.follow(parts.assignment.next, force=True, wait=self.ends.is_bounded)
@@ -109,14 +110,24 @@ class RunningPhase:
         self._admitted = admitted.queue
         return self._end_of(admitted, here)
 
-    def _waits_for_rate(self) -> bool:
-        """Waits a little if the operator's rate allows no message now. True: the caller looks again.
+    def _wait_for_all(self, start: SourceOffset, here: SourceOffset, ends: SourceOffset) -> int:
+        """Waits until the rate allows all messages that the next batch can hold. Returns their number."""
+        found = self._admit(here, ends, None)
+        wanted = 1 if found is None else found.new + found.again
+        while self._waits_for_rate(wanted):
+            self._parts.assignment.sync(self._discover(start))
+        return wanted
+
+    def _waits_for_rate(self, wanted: int = 1) -> bool:
+        """Waits a little if the operator's rate allows less than ``wanted`` messages now.
+
+        True: the caller looks again.
 
         Without the wait, Spark would ask a hundred times a second. With Trigger.AvailableNow, a query that
         gets no batch would end.
         """
         self.limits.follow(self._parts.assignment.limits)
-        return self.limits.wait(_RATE_WAIT_S) and self.ends.is_bounded
+        return self.limits.wait(_RATE_WAIT_S, wanted=wanted) and self.ends.is_bounded
 
     def _places(self) -> list[TopicPartition]:
         """Returns the partitions whose ends decide on the next batch, of queues and redeliveries."""
@@ -149,14 +160,13 @@ class RunningPhase:
         self.view.look(parts.cursors.get(cell) for cell in cells)
         return parts.here(start)
 
-    def _admit(self, start: SourceOffset, ends: SourceOffset, max_offsets: int | None) -> Admitted | None:
+    def _admit(self, start: SourceOffset, ends: SourceOffset, budget: int | None) -> Admitted | None:
         order = self._parts.key_order
         if order is not None and self._parts.pending.is_behind(ends.redeliveries):
             # A message that was held back may be announced again, with the same count as before.
             order.follow(self._parts.pending.taken)
         pending = self._parts.pending.pending(start, ends.redeliveries)
         self._origin = self._find_origin(ends.queue)
-        budget = self.limits.budget(max_offsets)
         if budget == 0:
             return None
         return admit(
@@ -187,9 +197,14 @@ class RunningPhase:
         return replace(end, laps=start.laps + 1) if end == start else end
 
     def _runs(self, start: SourceOffset) -> tuple[str, ...]:
-        """Returns the run ids of the runs of this checkpoint. A later run acks what they have leased."""
+        """Returns the run ids of the runs of this checkpoint. A later run acks what they have leased.
+
+        With ``ordering=key`` there are none: a later run, perhaps without an order, cannot know which
+        messages the tasks held back.
+        """
         options, assignment = self._options, self._parts.assignment
-        if options.ack_mode is AckMode.INDIVIDUAL or not options.subscription_type.is_sole:
+        is_sole, keeps_order = options.subscription_type.is_sole, options.ordering is Ordering.KEY
+        if options.ack_mode is AckMode.INDIVIDUAL or keeps_order or not is_sole:
             return ()
         return start.planned_by(self._parts.session.id_of(assignment.cell(*tp)) for tp in assignment.next)
 

@@ -17,6 +17,7 @@ from spark_cursor_source.topics.cursors import CursorTable, check_tracked_throug
 
 log = logging.getLogger(__name__)
 _POLL_S = 0.01
+_TELL_S = 5  # wait for an answer after which a warning says that no tracker answers
 REPEATS = 4  #: number of Hello retries before the run fails
 
 
@@ -54,6 +55,7 @@ class TrackerSession:
         self._next_ids: dict[Cell, str] = {}  # run id for the next Hello of a released cell
         self._times = 0  # number of releases so far, used as suffix of the next run ids
         self._greeted: dict[Cell, tuple[float, Hello]] = {}  # unanswered cells: monotonic send time and Hello
+        self._told = False  # True if a warning has said that the unanswered cells wait
         self._owners: dict[Cell, str | None] = {}  # owner of each greeted cell before its Hello
         # cells released because a Seek preceded the tracker's answer
         self._sought: set[Cell] = set()
@@ -178,10 +180,29 @@ class TrackerSession:
                 self.answers[cell] = cursor
                 del self._greeted[cell]
                 self._sought.discard(cell)
-        late = self._now_s() - self._tracker.timeout_ms / 1000
-        waiting = sum(since < late for since, _ in self._greeted.values())
-        if waiting:
-            raise self._no_tracker(waiting)
+        now, timeout_s = self._now_s(), self._tracker.timeout_ms / 1000
+        waited_s = [now - since for since, _ in self._greeted.values()]
+        late = sum(waited > timeout_s for waited in waited_s)
+        if late:
+            raise self._no_tracker(late)
+        self._tell(max(waited_s, default=0.0))
+
+    def _tell(self, waited_s: float) -> None:
+        """Warns once for each wait that no tracker answers."""
+        if waited_s < _TELL_S:
+            self._told = self._told and bool(self._greeted)
+        elif not self._told:
+            self._told = True
+            log.warning(
+                "No tracker has answered yet, and messages are delivered only after its answer. Check that a "
+                "tracker runs, or start one (cursorq tracker, Tracker of spark_cursor_source.tracker, or "
+                "with Spark jobs/tracker.py). event=tracker_awaited markers_topic=%s cells=%d waited_s=%.0f "
+                "giving_up_in_s=%.0f",
+                self._tracker.markers_topic,
+                len(self._greeted),
+                waited_s,
+                self._tracker.timeout_ms / 1000 - waited_s,
+            )
 
     def taken_over(self) -> dict[Cell, str | None]:
         """Returns the cells whose redeliveries no longer go to this run, each with its new run id.

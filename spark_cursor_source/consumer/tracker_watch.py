@@ -18,6 +18,8 @@ _ANSWER_MS = 3_000  # limit for one check: a slow broker must not hold up a quer
 def unread_markers(topics: ClusterAdmin, markers_topic: str) -> tuple[int, Mapping[int, int]]:
     """Returns the number of markers that the tracker has not read, and its positions by partition.
 
+    Markers behind an open transaction do not count, because the tracker cannot read them yet.
+
     Raises:
         NotAuthorized: the client may not describe the tracker's consumer group.
         TopicNotFound, KafkaUnavailable

@@ -32,10 +32,12 @@ class InputEnds:
         """``read`` returns the present end offsets from the brokers."""
         self._read = read
         self._input = _Input.OPEN
+        self.has_one_batch = False  #: True with Trigger.Once
         self.latest = SourceOffset(queue={}, redeliveries={})  #: the result of the last :meth:`read`
 
-    def bound_by_now(self) -> None:
+    def bound_by_now(self, *, one_batch: bool = False) -> None:
         """Implements Trigger.AvailableNow and Once: the next :meth:`read` fixes the ends."""
+        self.has_one_batch = one_batch
         if self._input is _Input.OPEN:
             self._input = _Input.CLOSING
 

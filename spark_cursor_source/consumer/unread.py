@@ -14,6 +14,7 @@ from spark_cursor_source.consumer.batch_planner import PlannedBatch
 from spark_cursor_source.core.batch import TopicPartition
 from spark_cursor_source.core.cell import Cell, control_partition
 from spark_cursor_source.core.key_order import NO_KEYS, BlockedKeys
+from spark_cursor_source.core.lease_groups import START_GRAIN_MS
 from spark_cursor_source.core.marker import Block, Release
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.read_report import ReportTo
@@ -74,6 +75,8 @@ class UnreadMessages:
 
         Raises the errors of reading the queue topics.
         """
+        if not self._is_wanted:
+            return []
         reported = self._reported(batch.report_to)
         # Tasks that share the keys of a slice need only one read of it.
         unread = dict.fromkeys(
@@ -82,8 +85,9 @@ class UnreadMessages:
             if number not in reported
             for piece in slices
         )
+        now_ms = batch.now_ms if self._is_delayed else None
         if self._options.ordering is not Ordering.KEY:
-            return self.not_due(unread, batch.now_ms)
+            return self._held_back(list(unread), now_ms, None)
         of_places: dict[TopicPartition, list[Slice]] = {}
         for piece in unread:
             of_places.setdefault((piece.topic, piece.partition), []).append(piece)
@@ -91,25 +95,29 @@ class UnreadMessages:
         return [
             marker
             for place, pieces in of_places.items()
-            for marker in self._held_back(pieces, batch.now_ms, blocked.get(place, NO_KEYS))
+            for marker in self._held_back(pieces, now_ms, blocked.get(place, NO_KEYS))
         ]
 
-    def not_due(self, slices: Iterable[Slice], now_ms: int) -> list[Release | Block]:
-        """Returns the markers that release messages of these slices that are not due.
+    def of_dead_runs(self, slices: Iterable[Slice], started_ms: int) -> list[Release | Block]:
+        """Returns the markers that release messages that were not due when a dead run leased them.
 
-        ``now_ms`` is the broker time to compare with.
+        ``started_ms`` is the time of their leases. The dead run may have held them back even if this run
+        ignores delivery times. This run then releases them for immediate delivery.
         """
-        return self._held_back(list(slices), now_ms, None)
+        # A message that became due later was not delivered either.
+        found = self._held_back(list(slices), started_ms - START_GRAIN_MS, None)
+        if self._is_delayed:
+            return found
+        return [replace(one, due_ms=started_ms) if isinstance(one, Release) else one for one in found]
 
     def _held_back(
-        self, pieces: list[Slice], now_ms: int, blocked: BlockedKeys | None
+        self, pieces: list[Slice], now_ms: int | None, blocked: BlockedKeys | None
     ) -> list[Release | Block]:
-        """Returns the markers of messages that are not due, or that wait for another message.
+        """Returns the markers of messages that are not due at ``now_ms``, or that wait for another message.
 
         With ``blocked``, the slices are of one partition, in offset order.
         """
-        has_filter = self._is_delayed or blocked is not None
-        if not (self._is_wanted and has_filter and pieces):
+        if not pieces:
             return []
         releases: list[Release | Block] = []
 
@@ -134,7 +142,7 @@ class UnreadMessages:
             include_headers=False,
             queue_id=None if queue_id is None else queue_id.encode(),
             on_missing=_ignore,
-            hold_back=DelayFilter(now_ms=now_ms, on_early=on_early) if self._is_delayed else None,
+            hold_back=None if now_ms is None else DelayFilter(now_ms=now_ms, on_early=on_early),
             order=None if blocked is None else OrderFilter(blocked=blocked, on_blocked=on_blocked),
             rescue=Rescue.of(self._options),
             skips_deleted=not self._options.fail_on_data_loss,

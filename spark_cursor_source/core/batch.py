@@ -38,8 +38,8 @@ class SourceOffset:
     suspect_cuts: Mapping[int, int] = field(default_factory=dict)  #: the same for ``suspects``
     #: leader epoch of queue partitions whose log had reached the position by then; missing: unknown
     epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
-    #: run ids of the runs that planned the last batches of this checkpoint, where the source acks; the last
-    #: run comes last. Leases of other runs are of no batch of this checkpoint.
+    #: run ids of the runs that planned the last batches of this checkpoint, where the source acks and keeps
+    #: no order of keys; the last run comes last. A later run acks the leases of no other run.
     runs: tuple[str, ...] = ()
 
     def lane(self, *, alone: bool) -> Lane:

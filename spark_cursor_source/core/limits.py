@@ -85,8 +85,9 @@ def strictest(limits: Iterable[Limits]) -> Limits:
 class RateBudget:
     """Number of messages that a rate allows now: a token bucket that is told the time.
 
-    What was not used is kept for one second. If more time passes between two looks, as while a batch is
-    processed, it is kept for that time, but for ``longest_s`` at most. The budget of a new limit is empty.
+    What was not used is kept for one second, or up to the number of ``wanted`` messages. If more time passes
+    between two looks, as while a batch is processed, it is kept for that time, but for ``longest_s`` at most.
+    The budget of a new limit is empty.
 
     >>> budget = RateBudget()
     >>> [budget.look(10, now_s=at) for at in (0.0, 0.25, 100.0)]
@@ -94,6 +95,8 @@ class RateBudget:
     >>> budget.took(997)
     >>> [budget.look(10, now_s=at) for at in (100.25, 100.75, 101.5, 102.25)]
     [3, 8, 10, 10]
+    >>> [budget.look(10, now_s=at, wanted=25) for at in (103.0, 103.75, 104.5, 105.25)]
+    [17, 25, 25, 25]
     """
 
     def __init__(self, *, longest_s: float = math.inf) -> None:
@@ -101,7 +104,7 @@ class RateBudget:
         self._tokens = 0.0
         self._looked_s: float | None = None  # None: there is no limit
 
-    def look(self, rate: float | None, *, now_s: float) -> int | None:
+    def look(self, rate: float | None, *, now_s: float, wanted: int = 1) -> int | None:
         """Returns the number of messages that may start now; None: any number. ``now_s`` is monotonic."""
         if rate is None:
             self._looked_s = None
@@ -110,7 +113,7 @@ class RateBudget:
             self._tokens, self._looked_s = 0.0, now_s
         passed_s = now_s - self._looked_s
         kept_s = min(max(passed_s, 1.0), self._longest_s)
-        self._tokens = min(self._tokens + passed_s * rate, max(1.0, kept_s * rate))
+        self._tokens = min(self._tokens + passed_s * rate, max(wanted, kept_s * rate))
         self._looked_s = now_s
         return max(0, int(self._tokens))
 
@@ -118,6 +121,6 @@ class RateBudget:
         """Subtracts started messages from the budget."""
         self._tokens -= messages
 
-    def wait_s(self, rate: float) -> float:
-        """Returns the time until a message may start, as of the last look."""
-        return max(0.0, (1.0 - self._tokens) / rate)
+    def wait_s(self, rate: float, *, wanted: int = 1) -> float:
+        """Returns the time until so many messages may start, as of the last look."""
+        return max(0.0, (wanted - self._tokens) / rate)

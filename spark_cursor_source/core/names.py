@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from string import Formatter
 
+MAX_PARTITIONS = 100_000  #: librdkafka creates no topic with more
 MAX_TOPIC_CHARS = 249  # Kafka's own limit
 DEFAULT_MARKERS_TOPIC = "__cursorq_markers"
 DEFAULT_REDELIVERIES_TOPIC = "__cursorq_redeliveries"

@@ -42,6 +42,8 @@ class PartitionStats:
     max_outstanding: int | None = None  #: the operator's limit of outstanding messages; None: no limit
     #: why the end of the log cannot be read for now; None: it can. ``log_end`` is the last known one, if any
     end_trouble: str | None = None
+    #: why the first outstanding or unread message cannot be read for now; None: it can
+    oldest_trouble: str | None = None
 
     @classmethod
     def of(
@@ -52,6 +54,7 @@ class PartitionStats:
         oldest_ms: int | None,
         cursor_bytes: int = 0,
         end_trouble: str | None = None,
+        oldest_trouble: str | None = None,
     ) -> PartitionStats:
         """Returns the statistics of a cursor, completed with values of the log."""
         leased, available = len(cursor.leased), len(cursor.waiting)
@@ -82,6 +85,7 @@ class PartitionStats:
             rate_limit=cursor.limits.rate,
             max_outstanding=cursor.limits.max_outstanding,
             end_trouble=end_trouble,
+            oldest_trouble=oldest_trouble,
         )
 
     @property
@@ -130,6 +134,11 @@ class SubscriptionStats:
     def end_trouble(self) -> str | None:
         """Why the end of a log cannot be read, from the first such partition; None: all can."""
         return next((one.end_trouble for one in self.partitions if one.end_trouble is not None), None)
+
+    @property
+    def oldest_trouble(self) -> str | None:
+        """Why the oldest message of a partition cannot be read, from the first such one; None: all can."""
+        return next((one.oldest_trouble for one in self.partitions if one.oldest_trouble is not None), None)
 
     @property
     def is_deleted(self) -> bool:
@@ -233,7 +242,11 @@ def _line(one: SubscriptionStats) -> str:
     }
     counts = " ".join(f"{name}={'-' if count is None else count}" for name, count in known.items())
     unknown = "".join(f" {count}={total}" for count in _UNKNOWN if (total := one.total(count)))
-    troubles = {"trouble": one.trouble, "end_trouble": one.end_trouble}
+    troubles = {
+        "trouble": one.trouble,
+        "end_trouble": one.end_trouble,
+        "oldest_trouble": one.oldest_trouble,
+    }
     trouble = "".join(f" {name}={json.dumps(why)}" for name, why in troubles.items() if why is not None)
     paused = "" if one.paused_ms is None else " paused"
     limits = "".join(f" {name}={limit:.12g}" for name, limit in _limits(one).items() if limit is not None)
@@ -250,6 +263,7 @@ def _told(one: SubscriptionStats) -> dict[str, Any]:
         **{count: one.total(count) for count in SUMMED},
         "trouble": one.trouble,
         "end_trouble": one.end_trouble,
+        "oldest_trouble": one.oldest_trouble,
         "paused_ms": one.paused_ms,
         **_limits(one),
         "oldest_unacked_ms": one.oldest_unacked_ms,

@@ -134,6 +134,7 @@ EXPIRED = "expired"  #: dead-letter reason: older than the TTL
 #: limit of expired messages of a cell that one batch copies as dead letters
 MAX_EXPIRED = 100_000
 MAX_SAVED = 8  #: limit of saved states of a cell beside ``UNDO``
+_MOST_COUNT = 2**63 - 1  # in the views, a count is a signed 64-bit number
 UNDO_MS = 7 * 86_400_000  #: the state ``UNDO`` is kept for this time
 
 
@@ -253,7 +254,7 @@ class CellTracker:
             max_deliveries=self._policy.max_deliveries,
             markers_partition=self._markers_partition,
             topic_id=self._topic_id,
-            totals=Totals(**self._tally),
+            totals=Totals(**{name: min(count, _MOST_COUNT) for name, count in self._tally.items()}),
             breaker=self._breaker,
             ages=self._ages,
             first_deliveries=self._first_deliveries,
@@ -739,10 +740,11 @@ class CellTracker:
             *((_unblocked(count), some) for count, some in self._blocked.some(self._blocked.offsets)),
         ]
         if copied:
-            unread = OffsetSet.of((min(self._read_position, position), position))
-            expired = OffsetSet.union([unread, *(offsets.below(position) for _, offsets in waiting)])
+            expired = OffsetSet.union(offsets.below(position) for _, offsets in waiting)
             if len(expired) > MAX_EXPIRED:
                 position = next(expired.chunks(MAX_EXPIRED)).ranges[-1][1]
+            else:  # unread messages come last, and may be as many as a foreign marker says
+                position = min(position, self._read_position + MAX_EXPIRED - len(expired))
         for group, offsets in waiting:
             if old := offsets.below(position):
                 self._take(old)

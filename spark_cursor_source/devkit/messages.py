@@ -12,6 +12,7 @@ from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.confirmed_producer import ConfirmedProducer, Rejected, Unconfirmed
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.error_codes import error_of, shown
+from spark_cursor_source.options.arguments import check_headers
 from spark_cursor_source.topics.message_sender import ANY_PARTITION
 
 FLUSH_TIMEOUT_MS = 60_000
@@ -51,9 +52,11 @@ def send_messages(
     Each message gets the ``headers``.
 
     Raises:
+        InvalidArgument: the name of a header has no UTF-8 bytes.
         KafkaUnavailable: no broker answers the first call of this process. The error comes after seconds.
         MessagesNotDurable: not all messages are confirmed within 60 s.
     """
+    own_headers = list(check_headers(headers)) or None
     meet_brokers(kafka)
     confirmed = ConfirmedProducer(
         {"linger.ms": "20", **client_config(kafka, "producer")}, patience_ms=FLUSH_TIMEOUT_MS
@@ -61,9 +64,7 @@ def send_messages(
     producer, unconfirmed, sent = confirmed.open(), Unconfirmed(), 0
     try:
         for key, value in messages:
-            confirmed.send_counted(
-                producer, (topic, key, value, ANY_PARTITION, list(headers) or None), unconfirmed
-            )
+            confirmed.send_counted(producer, (topic, key, value, ANY_PARTITION, own_headers), unconfirmed)
             producer.poll(0)
             sent += 1
         confirmed.flush(producer, unconfirmed, Deadline.after_ms(FLUSH_TIMEOUT_MS))

@@ -111,7 +111,7 @@ class NoSuchStream(ClientError):
 
     stream: str
     partition: int | None = None
-    template = "There is no {_partition_of}stream '{stream}'. Create it, or correct the name."
+    template = "There is no {_partition_of}stream '{stream}'. Create this Kafka topic, or correct the name."
 
     @property
     def _partition_of(self) -> str:

@@ -84,7 +84,10 @@ class TopicNotFound(KafkaFailure):
     """Raised when named topics do not exist, or may not be described."""
 
     topics: tuple[str, ...]
-    template = "These topics do not exist: {_named}. Create them, or correct the names in the options."
+    template = (
+        "These topics do not exist: {_named}. Correct the names, or create the queue topics. A tracker "
+        "creates control topics when it starts, and a dead-letter topic with its first dead letter."
+    )
 
     @property
     def _named(self) -> str:

@@ -193,8 +193,8 @@ class UnknownSubscription(KafkaFailure):
     known: tuple[str, ...]
     template = (
         "Cursors topic '{cursors_topic}' has no cursor of subscription '{subscription}'{_of_topic}. Its "
-        "subscriptions are: {_known}. Correct the name of the subscription or topic, or start a query that "
-        "reads with this subscription."
+        "subscriptions are: {_known}. Correct the name of the subscription or topic, or start a query with "
+        "this subscription. The tracker writes its cursor: check that a tracker runs."
     )
 
     @property
@@ -214,7 +214,8 @@ class UnknownQueueTopic(KafkaFailure):
     known: tuple[str, ...]
     template = (
         "Cursors topic '{cursors_topic}' has no cursor of queue topic '{topic}'. Its topics are: {_known}. "
-        "Correct the name, or start a query that reads the topic."
+        "Correct the name, or start a query that reads the topic. The tracker writes its cursor: check that "
+        "a tracker runs."
     )
 
     @property

@@ -68,14 +68,14 @@ class NoTracker(SourceError):
 
 
 class CommandWaits(NoTracker):
-    """Raised when no tracker has carried out an operator's command yet. The command is stored."""
+    """Raised when no tracker has confirmed an operator's command yet. The command is stored."""
 
     cells: int
     waited_ms: int
     markers_topic: str
     cursors_topic: str
     template = (
-        "The command is stored in markers topic '{markers_topic}', but no tracker has carried it out for "
+        "The command is stored in markers topic '{markers_topic}', but no tracker has confirmed it for "
         "{cells} queue partitions in {_waited_s:.0f} s. It takes effect when a tracker runs, so do not "
         "repeat it. Start a tracker (cursorq tracker, Tracker of spark_cursor_source.tracker, or with Spark "
         "jobs/tracker.py) that reads this topic and writes cursors topic '{cursors_topic}'."

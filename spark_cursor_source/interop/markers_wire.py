@@ -54,7 +54,7 @@ def usual_v1(
     usual &= data.at(_MESSAGE_ID)
     id_end = data.one_byte(_MESSAGE_ID) + data.place
     partitions, offsets = data.number(_ID_PARTITION, until=id_end), data.number(_ID_OFFSET, until=id_end)
-    usual &= (data.place == id_end) & (partitions < 1 << 31)
+    usual &= (data.place == id_end) & (partitions < 1 << 31) & (offsets < OFFSET_LIMIT)
     leases = data.number(_LEASE)
     data.skip(_KEY)
     data.skip(_VALUE)
@@ -77,7 +77,7 @@ def usual_v1_columns(records: pa.RecordBatch, times_ms: Column) -> tuple[Message
     _, ends, body = values.buffers()
     native_module().decode_v1(ends, values.offset, body or b"", numbers, usual)
     has_key = pc.greater(pc.binary_length(records.column("key")), 0).fill_null(False)
-    usual &= has_key.to_numpy(zero_copy_only=False)
+    usual &= has_key.to_numpy(zero_copy_only=False) & (numbers[2] < OFFSET_LIMIT)
     kinds, partitions, offsets, leases_ms = numbers[:, usual]
     markers = MessageMarkers(
         sequences=records.column("offset").to_numpy()[usual],

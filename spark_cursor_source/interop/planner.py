@@ -140,9 +140,9 @@ class PlannerV1:
         if batch and self._options.ack_mode is AckMode.BATCH:
             self._sender.write(_markers(batch, MarkerType.END))
 
-    def bound_by_now(self) -> None:
+    def bound_by_now(self, *, one_batch: bool = False) -> None:
         """Implements Trigger.AvailableNow and Once: the next :meth:`latest_offset` fixes the input's end."""
-        self._running.ends.bound_by_now()
+        self._running.ends.bound_by_now(one_batch=one_batch)
 
     def status(self) -> PlannerStatus:
         """Returns the end offsets found by the last :meth:`latest_offset`. Nothing else is known."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from copy import copy
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaException, TopicPartition
 
@@ -56,6 +56,8 @@ from spark_cursor_source.kafka.rights import missing_rights
 from spark_cursor_source.options.topic_pattern import compile_topic_pattern
 
 Partition = tuple[str, int]  #: (topic, partition)
+AnswerT = TypeVar("AnswerT")
+_Ask = Callable[["ClusterAdmin", list[Partition]], dict[Partition, AnswerT]]
 
 _LATEST = ADMIN_TYPES.OffsetSpec.latest()
 _EARLIEST = ADMIN_TYPES.OffsetSpec.earliest()
@@ -406,6 +408,40 @@ class ClusterAdmin:
         A partition without a leader, a broker that does not answer or a missing right holds up no other
         partition.
         """
+        return self._known(partitions, lambda topics, some: topics.end_offsets(some, committed=committed))
+
+    def known_beginnings(self, partitions: Collection[Partition]) -> dict[Partition, int]:
+        """Return the offset of the first remaining record of each partition that :meth:`known_ends` knows."""
+        return self._known(partitions, ClusterAdmin.beginning_offsets)[0]
+
+    def _known(
+        self, partitions: Collection[Partition], ask: _Ask[AnswerT]
+    ) -> tuple[dict[Partition, AnswerT], dict[Partition, str]]:
+        """Return the answers about the partitions that exist, and why other answers are missing for now."""
+        by_leader, unknown = self._by_leader(partitions)
+        together = [partition for group in by_leader.values() for partition in group]
+        try:
+            try:
+                return ask(self._soon(_ONE_LEADER_S), together), unknown
+            except KafkaUnavailable as why:
+                if len(by_leader) == 1:
+                    return {}, unknown | dict.fromkeys(together, str(why))
+            # The request waits for the slowest leader, so each is asked alone. By now, the brokers know more.
+            by_leader, unknown = self._by_leader(partitions)
+            answers: dict[Partition, AnswerT] = {}
+            for group in by_leader.values():
+                try:
+                    answers |= ask(self._soon(_FIRST_LOOK_S), group)
+                except KafkaUnavailable as why:
+                    unknown |= dict.fromkeys(group, str(why))
+        except (TopicNotFound, TopicGone, NotAuthorized):  # it is so since the look above
+            return self._known(partitions, ask)
+        return answers, unknown
+
+    def _by_leader(
+        self, partitions: Collection[Partition]
+    ) -> tuple[dict[int, list[Partition]], dict[Partition, str]]:
+        """Return the existing partitions by the id of their leader, and why other leaders are unknown."""
         names = sorted({topic for topic, _ in partitions})
         leaders, denied = leaders_of(self._calls, names, deadline=self._deadline())
         unknown: dict[Partition, str] = {}
@@ -418,30 +454,11 @@ class ClusterAdmin:
                 by_leader.setdefault(leader, []).append((topic, number))
             elif (topic, number) in leaders:
                 unknown[topic, number] = f"partition {number} of topic '{topic}' has no leader"
-        try:
-            ends, silent = self._ends_of(list(by_leader.values()), committed=committed)
-        except (TopicNotFound, TopicGone, NotAuthorized):  # it is so since the look above
-            return self.known_ends(partitions, committed=committed)
-        return ends, unknown | silent
+        return by_leader, unknown
 
-    def _ends_of(
-        self, groups: list[list[Partition]], *, committed: bool
-    ) -> tuple[dict[Partition, int], dict[Partition, str]]:
-        """Return the ends of partitions in groups, one of each leader, and why some cannot be read."""
-        together = [partition for group in groups for partition in group]
-        soon = self.within(Deadline.after_ms(int(self._deadline().left_s(most=_ONE_LEADER_S) * 1000)))
-        try:
-            return soon.end_offsets(together, committed=committed), {}
-        except KafkaUnavailable as why:
-            if len(groups) == 1:
-                return {}, dict.fromkeys(together, str(why))
-        # The request waits for the slowest leader, so each is asked alone.
-        ends: dict[Partition, int] = {}
-        silent: dict[Partition, str] = {}
-        for group in groups:
-            found, failed = self._ends_of([group], committed=committed)
-            ends, silent = ends | found, silent | failed
-        return ends, silent
+    def _soon(self, most_s: float) -> ClusterAdmin:
+        """Return an admin client whose calls end after so many seconds."""
+        return self.within(Deadline.after_ms(int(self._deadline().left_s(most=most_s) * 1000)))
 
     def without_leader(self, partitions: Collection[Partition]) -> set[Partition]:
         """Return those of the partitions that exist and have no leader."""
@@ -486,10 +503,15 @@ class ClusterAdmin:
             if info.offset >= 0 and info.timestamp >= 0
         }
 
-    def newest_ms(self, partitions: Iterable[Partition]) -> dict[str, int]:
-        """Return the latest timestamp (ms) in these partitions, by topic. Topics without one are absent."""
+    def newest_ms(self, partitions: Collection[Partition], *, known_only: bool = False) -> dict[str, int]:
+        """Return the latest timestamp (ms) in these partitions, by topic. Topics without one are absent.
+
+        ``known_only`` leaves out the partitions that :meth:`known_ends` does not know.
+        """
+        ask = ClusterAdmin.last_appends
+        found = self._known(partitions, ask)[0] if known_only else ask(self, partitions)
         newest: dict[str, int] = {}
-        for (topic, _), last in self.last_appends(partitions).items():
+        for (topic, _), last in found.items():
             newest[topic] = max(newest.get(topic, 0), last.at_ms)
         return newest
 

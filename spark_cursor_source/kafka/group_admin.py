@@ -65,6 +65,7 @@ def decode_assignment(data: bytes) -> tuple[tuple[str, int], ...]:
 _DESCRIBE = "describe group"
 _DELETE = "delete group"
 _ONE_REQUEST_S = 10.0
+_FIRST_REQUEST_S = 2.0  # a request waits for a dead broker until its timeout; each one is longer
 _PAUSE_S = 0.1
 _START_S = 10.0  # time for a process to start and end
 _UUID_CHARS = 37  # length of the suffix of a member id, with its dash
@@ -140,11 +141,12 @@ def _all_members(calls: AdminRequests, deadline: Deadline) -> dict[str, tuple[Gr
 
 def _described(calls: AdminRequests, deadline: Deadline, group: str | None = None) -> list[Any]:
     """Return the description of a group, or of all groups, of which some may have an error."""
+    longest_s = _FIRST_REQUEST_S
     while True:
         groups: list[Any] = []
         error: KafkaError | None = None
         try:
-            timeout_s = deadline.left_s(most=_ONE_REQUEST_S, least=0.05)
+            timeout_s = deadline.left_s(most=longest_s, least=0.05)
             groups += calls.client.list_groups(group, timeout=timeout_s)
             if group is not None:
                 error = next((found.error for found in groups if found.error is not None), None)
@@ -153,6 +155,7 @@ def _described(calls: AdminRequests, deadline: Deadline, group: str | None = Non
         if error is None or error.code() in _NO_GROUP:
             return groups
         _pause(calls, error, _DESCRIBE, group or "all groups", deadline)
+        longest_s = min(longest_s + _FIRST_REQUEST_S, _ONE_REQUEST_S)
 
 
 def _infos(found: Any) -> tuple[GroupMemberInfo, ...]:
@@ -197,6 +200,7 @@ def _pause(calls: AdminRequests, error: KafkaError, operation: str, group: str, 
         raise refusal(error, operation=operation, resource=group)
     if deadline.over:
         raise calls.unavailable(operation, deadline, error)
+    calls.look_anew(deadline)  # list_groups asks every broker that the client knows, also one that has died
     deadline.pause(_PAUSE_S)
 
 

@@ -92,6 +92,7 @@ class GroupMember:
         self._partitions: frozenset[Partition] | None = None
         self._revoked: frozenset[Partition] = frozenset()  # since the last take_revoked
         self._rebalances = 0  # number of changes of the assignment
+        self._unknown: set[str] = set()  # topics that the brokers do not know; of the member thread
         self._hides_once = False  # the next look at the assignment finds it lost
         self._metadata: Any = None  # None after each rebalance until the member thread has read it
         self._failure: KafkaError | None = None
@@ -102,7 +103,7 @@ class GroupMember:
         self._committed: dict[Partition, int] = {}
         self._requests: deque[list[TopicPartition]] = deque()  # commits that the member thread has to send
         self._heard_at = self._busy_at = time.monotonic()
-        self.is_given_up = False  #: sole member only: its session has expired and it is in no group
+        self.is_given_up = False  #: sole member only: its partitions were lost and it is in no group
         self._is_doubtful = False  # this process was paused for so long that the session may have expired
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="cursorq-group-member", daemon=True)
@@ -144,16 +145,18 @@ class GroupMember:
         """Return the group metadata of this member, the fence of a transactional commit of offsets.
 
         Raises:
-            KafkaUnavailable: the member is in no group.
+            KafkaUnavailable: the member is in no group, also because it was closed.
         """
         deadline = Deadline.after_ms(self._session_ms)
         with self._lock:
-            while (metadata := self._metadata) is None:
+            while not self._closing.is_set():
+                if self._metadata is not None:
+                    return self._metadata
                 self._check()
                 if deadline.over:
                     raise unavailable(_JOIN, deadline, None, self._complaints)
                 self._lock.wait(deadline.left_s(most=0.5, least=0.01))
-            return metadata
+        raise KafkaUnavailable(_JOIN, deadline.spent_ms, "the member has left the group")
 
     @contextmanager
     def steady(self) -> Iterator[None]:
@@ -258,8 +261,9 @@ class GroupMember:
             except KafkaException as raised:
                 self._take_in(error_of(raised))
                 continue
-            error = told.error() if told is not None else None
-            if error is not None:
+            if told is not None and (error := told.error()) is not None:
+                if error.code() in UNKNOWN_TOPIC:
+                    self._unknown.add(told.topic() or "")
                 self._take_in(error)
             self._is_doubtful |= self._silent_ms > self._session_ms / 2
             self._heard_at = time.monotonic()
@@ -298,6 +302,7 @@ class GroupMember:
     def _on_assign(self, consumer: Consumer, added: list[TopicPartition]) -> None:
         began = [TopicPartition(place.topic, place.partition, 0) for place in added]
         consumer.incremental_assign(began)
+        self._unknown -= {place.topic for place in added}
         if began:
             consumer.pause(began)  # this consumer reads no records
         with self._lock:
@@ -341,6 +346,17 @@ class GroupMember:
             consumer.unsubscribe()
             self.is_given_up = True
         consumer.incremental_unassign(taken)
+        # The consumer tells that a topic is unknown before it gives the partitions up.
+        topics = {place.topic for place in taken}
+        if topics and topics <= self._unknown:
+            log.warning(
+                "Topics of this consumer group member were deleted, and their partitions are lost. "
+                "event=assigned_topics_deleted group=%s topics=%s partitions=%d",
+                self._group,
+                ",".join(sorted(topics)),
+                len(taken),
+            )
+            return
         log.warning(
             "The consumer group removed this member, and its partitions are lost. "
             "event=session_expired group=%s partitions=%d",

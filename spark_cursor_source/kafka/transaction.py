@@ -11,7 +11,8 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from spark_cursor_source.errors import CursorqError, NotAuthorized, TrackerFenced
+from spark_cursor_source.errors import CursorqError, KafkaUnavailable, NotAuthorized, TrackerFenced
+from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.admin_requests import brokers_answer
 from spark_cursor_source.kafka.config import open_client
 from spark_cursor_source.kafka.config_roles import consumer_config, producer_config
@@ -88,7 +89,7 @@ class TransactionalProducer:
     """Producer with a group's name as ``transactional.id``.
 
     Opening it fences the previous producer of that id. ``member`` returns the group metadata of a member of
-    the group, whose generation is then a further fence (KIP-447).
+    the group, whose generation is then a further fence (KIP-447). Who is no member opens no producer.
     """
 
     def __init__(
@@ -120,6 +121,7 @@ class TransactionalProducer:
         self._confirmed = ConfirmedProducer(settings)
         self._group_config = consumer_config(config, {"group.id": group})
         self._group_metadata: Any = None
+        self._is_doubtful = False  # the last call to the group's coordinator has not returned or has failed
         self._undelivered: KafkaError | None = None
         self._delivered: list[Message] | None = None  # only kept for the ``inspect`` argument of commit
         self._written_to: set[str] = set()
@@ -190,12 +192,7 @@ class TransactionalProducer:
             if inspect is not None and not inspect(self._delivered or []):
                 producer.abort_transaction(self._left_s(deadline))
                 return False
-            offsets, timeout_s = list(positions), self._left_s(deadline)
-            group = self._group_metadata if self._member is None else self._member()
-            _returned_within(
-                timeout_s + _GRACE_S,
-                lambda: producer.send_offsets_to_transaction(offsets, group, timeout_s),
-            )
+            self._send_offsets(producer, list(positions), self._left_s(deadline))
             producer.commit_transaction(self._left_s(deadline))
             return True
         except KafkaException as raised:
@@ -211,7 +208,9 @@ class TransactionalProducer:
         self._confirmed.discard()
 
     def _try_to_open(self, deadline: Deadline) -> None:
-        if self._group_metadata is None and self._member is None:
+        if self._member is not None:
+            self._member()
+        elif self._group_metadata is None:
             consumer = open_client(Consumer, self._group_config)
             self._group_metadata = consumer.consumer_group_metadata()
             consumer.close()
@@ -220,6 +219,32 @@ class TransactionalProducer:
             self._confirmed.open().init_transactions(self._left_s(deadline))
         except KafkaException as raised:
             raise self._given_up(raised, "begin transactions") from raised
+
+    def _send_offsets(self, producer: Producer, offsets: list[TopicPartition], timeout_s: float) -> None:
+        """Add the group's offsets to the transaction.
+
+        A call that does not return keeps its producer. So the next call waits for an answer of the group's
+        coordinator first, on a connection of its own.
+        """
+        if self._is_doubtful and not self._coordinator_answers(offsets, timeout_s):
+            raise _no_coordinator()
+        group = self._group_metadata if self._member is None else self._member()
+        self._is_doubtful = True
+        _returned_within(
+            timeout_s + _GRACE_S, lambda: producer.send_offsets_to_transaction(offsets, group, timeout_s)
+        )
+        self._is_doubtful = False
+
+    def _coordinator_answers(self, offsets: Iterable[TopicPartition], timeout_s: float) -> bool:
+        admin = ClusterAdmin(self._config).within(Deadline.after_ms(int(timeout_s * 1000)))
+        places = [(place.topic, place.partition) for place in offsets]
+        try:
+            admin.committed_with_metadata(self._group, places, stable=False)
+        except KafkaUnavailable:
+            return False
+        except CursorqError:  # an answer; the transaction raises its own error
+            pass
+        return True
 
     def _left_s(self, deadline: Deadline) -> float:
         return deadline.left_s(most=self._call_timeout_s, least=_LEAST_S)
@@ -332,20 +357,29 @@ class TransactionalProducer:
 
 
 def end_transactions(
-    config: Mapping[str, Any], group: str, deadline: Deadline, *, transactional_id: str | None = None
+    config: Mapping[str, Any],
+    group: str,
+    deadline: Deadline,
+    *,
+    transactional_id: str | None = None,
+    member: Callable[[], Any] | None = None,
 ) -> None:
     """Fence the current producer of a ``transactional.id``, the group's or another one.
 
-    Its open transaction is aborted.
+    Its open transaction is aborted. ``member`` is that of :class:`TransactionalProducer`.
 
     Raises:
         KafkaUnavailable, NotAuthorized, KafkaRefused
     """
-    producer = TransactionalProducer(config, group, transactional_id=transactional_id)
+    producer = TransactionalProducer(config, group, transactional_id=transactional_id, member=member)
     try:
         producer.open(deadline)
     finally:
         producer.discard()
+
+
+def _no_coordinator() -> KafkaException:
+    return KafkaException(KafkaError(KafkaError._TIMED_OUT, "the group's coordinator does not answer"))
 
 
 def _returned_within(timeout_s: float, call: Callable[[], None]) -> None:
@@ -366,6 +400,6 @@ def _returned_within(timeout_s: float, call: Callable[[], None]) -> None:
     thread.start()
     thread.join(timeout_s)
     if thread.is_alive():
-        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the group's coordinator does not answer"))
+        raise _no_coordinator()
     if failures:
         raise failures[0]

@@ -63,7 +63,7 @@ def _of_subscription(one: SubscriptionStats, retention_ms: int | None) -> Iterat
     age_ms = one.oldest_unacked_age_ms
     unknown = sum(part.end_trouble is not None for part in one.partitions)
     yield Sample(table.END_UNKNOWN, labels, unknown)
-    if age_ms is not None or not unknown:
+    if age_ms is not None or not (unknown or one.oldest_trouble):
         yield Sample(table.OLDEST_AGE, labels, (age_ms or 0) / 1000)
     if retention_ms is not None and age_ms is not None:
         yield Sample(table.HEADROOM, labels, (retention_ms - age_ms) / 1000)

@@ -135,7 +135,8 @@ HELD = _SUBSCRIPTION.gauge(
 )
 OLDEST_AGE = _SUBSCRIPTION.gauge(
     "oldest_unacked_age_seconds",
-    "Age of the oldest message that is not acked, by the clock of the brokers; 0 without one",
+    "Age of the oldest message that is not acked, by the clock of the brokers; 0 without one, and absent "
+    "if it cannot be read",
 )
 HEADROOM = _SUBSCRIPTION.gauge(
     "retention_headroom_seconds",

@@ -9,14 +9,15 @@ from __future__ import annotations
 import dataclasses
 import enum
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from spark_cursor_source.errors import InvalidArgument
 from spark_cursor_source.options.declare import Option, documented
 
 _CHECK = "cursorq.check"
+_Value = TypeVar("_Value")
 
 #: check of an argument: (name, value) -> the value to keep
 Check = Callable[[str, Any], Any]
@@ -61,6 +62,25 @@ def check_number(argument: str, value: int, *, least: int, most: int) -> int:
     if not least <= whole <= most:
         raise InvalidArgument(argument, value, f"it is not in {least} to {most}")
     return whole
+
+
+def check_headers(headers: Iterable[tuple[str, _Value]]) -> tuple[tuple[str, _Value], ...]:
+    """Return the headers of a message to send.
+
+    The Kafka client would end the process because of a name that has no UTF-8 bytes.
+
+    >>> check_headers([("caf\\udce9", b"open")])
+    Traceback (most recent call last):
+    spark_cursor_source.errors.client.InvalidArgument: The argument headers='caf\\udce9' is invalid: ...
+    """
+    given = tuple(headers)
+    for name, _ in given:
+        try:
+            str(name).encode()
+        except UnicodeEncodeError:
+            why = "the name has a character that UTF-8 cannot encode"
+            raise InvalidArgument("headers", name, why) from None
+    return given
 
 
 def unchecked(argument: str, value: Any) -> Any:

@@ -45,7 +45,10 @@ def is_enqueue(options: Mapping[str, str], columns: Collection[str]) -> bool:
         why = "topic is where messages are appended, and a column action says something else"
         raise ConflictingOptions(("topic",), why, "leave topic out, or give action=enqueue")
     if action is None and topic is None and "action" not in columns and "subscription" not in given:
-        next_move = "enqueue appends the rows to a topic; ack, release, reject, extend need a subscription"
+        next_move = (
+            "to append the rows to a queue topic, give topic; to settle messages, give action=ack, release, "
+            "reject or extend, and a subscription"
+        )
         raise MissingOption("action", next_move)
     return action.lower() == ENQUEUE if action is not None else topic is not None
 

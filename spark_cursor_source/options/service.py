@@ -169,7 +169,9 @@ class ServiceConfig:
         named = queue_id if subscription is None else subscription
         if named is None:
             raise InvalidArgument(
-                "subscription", None, "a queue without an id has no subscription name of its own"
+                "subscription",
+                None,
+                "a queue needs an id, which also names its subscription, or a subscription",
             )
         if (why := why_no_subscription(named)) is not None:
             raise InvalidArgument("subscription", named, why)

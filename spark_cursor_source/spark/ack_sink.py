@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from inspect import signature
 from pickle import PicklingError
 from typing import Any
 from uuid import uuid4
@@ -21,7 +22,7 @@ from pyspark.sql.types import DataType, StructType
 
 from spark_cursor_source._features import require_library
 from spark_cursor_source.consumer.ack_check import check_cells
-from spark_cursor_source.consumer.action_columns import ActionColumns, require_columns
+from spark_cursor_source.consumer.action_columns import MESSAGE_ID, ActionColumns, require_columns
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.duration import parse_duration
 from spark_cursor_source.core.offsets import EMPTY
@@ -67,8 +68,28 @@ def check_travels(function: Callable[..., Any]) -> None:
     try:
         dumps(function)  # type: ignore[no-untyped-call]  # pyspark does not annotate it
     except (AttributeError, PicklingError, PySparkException, RecursionError, TypeError, ValueError) as why:
-        name = getattr(function, "__qualname__", type(function).__name__)
-        raise HandlerNotPicklable(name, str(why)) from why
+        raise HandlerNotPicklable(_name_of(function), str(why)) from why
+
+
+def _name_of(function: object) -> str:
+    name: str = getattr(function, "__qualname__", type(function).__name__)
+    return name
+
+
+def _check_takes(option: str, function: Callable[..., Any] | None, *arguments: str) -> None:
+    """Refuses a function that cannot be called with these arguments: each message would fail alike.
+
+    Raises:
+        InvalidOption
+    """
+    try:
+        signature(function).bind(*arguments)  # type: ignore[arg-type]  # None is refused like other values
+    except TypeError as why:
+        listed = ", ".join(arguments)
+        cause = f"it cannot be called with ({listed}): {why}"
+        raise InvalidOption(option, _name_of(function), cause, f"give a function of ({listed})") from why
+    except ValueError:
+        return  # a function in C may not tell its arguments
 
 
 log = logging.getLogger(__name__)
@@ -153,7 +174,8 @@ class AckSink(BatchSink):
     Raises:
         AckedBySource: the source would also end the messages that the sink gives back: with
             ``ackMode=cumulative``, or ``batch`` with V1 markers.
-        InvalidOption: ``on_error`` is neither "raise" nor "bisect", or ``max_calls`` is below 5.
+        InvalidOption: ``on_error`` is neither "raise" nor "bisect", ``max_calls`` is below 5, or ``fn`` does
+            not take a batch and its id.
         ConflictingOptions: ``on_error="bisect"`` with ``persist=False``, or with ordering=key.
     """
 
@@ -168,6 +190,7 @@ class AckSink(BatchSink):
     ) -> None:
         if on_error not in ("raise", "bisect"):
             raise InvalidOption("on_error", on_error, "it is no such way", "give raise or bisect")
+        _check_takes("fn", fn, "batch", "batch_id")
         bisects = on_error == "bisect"
         if bisects and persist is False:
             raise ConflictingOptions(
@@ -256,12 +279,18 @@ class AckSink(BatchSink):
 
         Raises:
             HandlerNotPicklable: ``fn`` or ``resources`` cannot be sent to the executors.
-            InvalidOption: concurrency is below 1, or a duration is too short.
+            InvalidOption: concurrency is below 1, a duration is too short, or a function takes other
+                arguments.
             InvalidDuration: a text is no duration.
             ConflictingOptions: ``stragglers`` with ``then``, ``result``, key_shared or ordering=key.
             KeyOrderLost: with ordering=key, the rows of a key do not arrive in the order of their offsets.
             AckedBySource: the source would also end the messages that the handler gives back.
         """
+        _check_takes("fn", fn, "message", *([] if resources is None else ["resource"]))
+        if resources is not None:
+            _check_takes("resources", resources)
+        if then is not None:
+            _check_takes("then", then, "outcomes", "batch_id")
         handling = Handling(
             fn=fn,
             concurrency=_at_least("concurrency", concurrency, 1),
@@ -432,12 +461,14 @@ def options_of(schema: StructType, given: AckOptions | None) -> AckOptions:
 
     Raises:
         SinkOfAnotherSource: ``given`` is for another subscription, markers topic or marker format.
+        MissingColumns: ``given`` is None, and a column of the message id is missing.
         OptionsNotCarried: ``given`` is None, and the rows do not carry all options of their source.
         AckedBySource: the source would also end the messages that the sink gives back.
     """
     origin = origin_of(schema)
     if origin is None:
         if given is None:
+            require_columns(schema.names, MESSAGE_ID, "A settlement")
             raise OptionsNotCarried(())
         return given
     options = AckOptions.parse(origin.sink_options()) if given is None else given

@@ -141,7 +141,9 @@ def _check_outputs(outputs: DataFrame, output: EnqueueOptions) -> None:
     require_columns(outputs.columns, [MESSAGE], "KafkaSink")
     found = outputs.schema[MESSAGE].dataType
     if not isinstance(found, StructType) or tuple(found.fieldNames()) != MESSAGE_ID:
-        raise UnfitMessageColumn(MESSAGE, f"is a {found.simpleString()}", "the column message of the batch")
+        raise UnfitMessageColumn(
+            MESSAGE, f"has the type {found.simpleString()}", "the column message of the batch"
+        )
     check_columns(outputs.schema, topic=output.topic)
 
 

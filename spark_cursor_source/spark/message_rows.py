@@ -48,7 +48,7 @@ def check_columns(schema: StructType, *, topic: str | None) -> None:
             )
     for name, (fits, wanted) in _TYPES.items():
         if name in has and not fits(schema[name].dataType):
-            raise UnfitMessageColumn(name, f"is a {schema[name].dataType.simpleString()}", wanted)
+            raise UnfitMessageColumn(name, f"has the type {schema[name].dataType.simpleString()}", wanted)
 
 
 def targets(batch: pa.RecordBatch, topic: str | None) -> set[tuple[str, int | None]]:

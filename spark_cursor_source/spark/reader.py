@@ -96,7 +96,7 @@ class CursorqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = self._decode(start)
         if once:
             # The only batch of the query waits for its partitions, and for no more messages.
-            self._driver().bound_by_now()
+            self._driver().bound_by_now(one_batch=True)
         end = self._driver().latest_offset(begin, max_offsets=most)
         return start if end is begin else self._encode(end)
 

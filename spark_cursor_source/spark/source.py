@@ -126,10 +126,10 @@ def outstanding(spark: SparkSession, options: Mapping[str, str], *, payload: boo
 
     ``options`` are those of the source. Without ``subscription`` or topics, all are shown. The columns are
     those of the view ``outstanding``: ``subscription``, ``topic``, ``partition``, ``offset``, ``state``,
-    ``delivery_count``, ``deadline`` and ``run_id``. With ``payload``, the columns ``key``, ``value``,
-    ``timestamp`` and, with includeHeaders, ``headers`` follow. They are null where retention has removed the
-    message. Times are the broker's. Every action on the DataFrame reads the current state; ``cache()`` it to
-    look at one state twice.
+    ``delivery_count``, ``deadline``, ``run_id`` and ``behind``. With ``payload``, the columns ``key``,
+    ``value``, ``timestamp`` and, with includeHeaders, ``headers`` follow. They are null where retention has
+    removed the message. Times are the broker's. Every action on the DataFrame reads the current state;
+    ``cache()`` it to look at one state twice.
 
     If the options name a subscription and its topics, the rows carry them, so ``cursorq.ack(rows)`` and the
     other actions need no options. The call takes no lease and moves no cursor.

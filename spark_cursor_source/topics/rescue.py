@@ -8,15 +8,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
 from spark_cursor_source.core.cell import control_partition
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.rescue import RescuePlace
-from spark_cursor_source.errors import NotAuthorized
+from spark_cursor_source.errors import InvalidControlRecord, LaterCursorVersion, NotAuthorized
 from spark_cursor_source.kafka.admin import ClusterAdmin, TopicInfo
 from spark_cursor_source.kafka.config import client_config
-from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
+from spark_cursor_source.kafka.deadline import PATIENCE_MS
 from spark_cursor_source.kafka.pool import ClientPool
 from spark_cursor_source.kafka.range_reader import RangeReader
 from spark_cursor_source.kafka.reading import offset_of
@@ -28,7 +28,6 @@ log = logging.getLogger(__name__)
 
 _AT_ONCE = 2_000  # messages of one read
 _BYTES_AT_ONCE = 16 << 20
-_ABSENT_MS = 60_000  # without a rescue topic, not every removed message waits for one
 _TRIES = 2  # a copy can be replaced by a newer one, and compacted, between the index and the read
 
 
@@ -101,7 +100,7 @@ class RescueIndex:
         self._admin = ClusterAdmin(config, timeout_ms=timeout_ms)
         # Copies are in no transaction.
         self._reader = RangeReader(config, committed=False, stall_timeout_ms=timeout_ms)
-        self._absent: dict[str, Deadline] = {}  # missing topics, which are not waited for until then
+        self._absent: set[str] = set()  # topics that a wait has not found and that no look has found since
         self._topic_id = ""
         self._positions: dict[int, int] = {}
         self._copies: dict[RescuePlace, _Copies] = {}
@@ -113,6 +112,7 @@ class RescueIndex:
 
         Raises:
             KafkaUnavailable, NotAuthorized, KafkaRefused
+            LaterCursorVersion: a newer version of the library wrote gaps.
         """
         if not self._meet(self._existing(self._topic).get(self._topic)):
             return False
@@ -124,6 +124,7 @@ class RescueIndex:
 
         Raises:
             KafkaUnavailable, NotAuthorized, KafkaRefused
+            LaterCursorVersion: a newer version of the library wrote gaps.
         """
         found = self._existing(self._topic, topic)
         if not self._meet(found.get(self._topic)) or topic not in found:
@@ -133,14 +134,13 @@ class RescueIndex:
         return place
 
     def _existing(self, *topics: str) -> dict[str, TopicInfo]:
-        """Return those of the topics that exist. Wait for one that is missing, but not each time."""
-        doubted = [name for name in topics if name not in self._absent or self._absent[name].over]
-        found = self._admin.existing(topics, wanted=[(name, 0) for name in doubted])
-        for name in topics:
-            if name in found:
-                self._absent.pop(name, None)
-            elif name in doubted:
-                self._absent[name] = Deadline.after_ms(_ABSENT_MS)
+        """Return those of the topics that exist. Wait for one that is missing, but only the first time.
+
+        Each call looks for all of them. A topic that was found is waited for again if a broker denies it.
+        """
+        wanted = [(name, 0) for name in topics if name not in self._absent]
+        found = self._admin.existing(topics, wanted=wanted)
+        self._absent = (self._absent | set(topics)) - found.keys()
         return found
 
     def _meet(self, info: TopicInfo | None) -> bool:
@@ -160,7 +160,7 @@ class RescueIndex:
         }
         if ranges:
             for message in self._reader.read(self._topic, ranges):
-                self._take(message.key(), message.value(), offset_of(message))
+                self._take(message)
         # Advance after the whole read. An interrupted read starts again, which changes nothing.
         self._positions |= {number: stop for number, (_, stop) in ranges.items()}
 
@@ -188,7 +188,7 @@ class RescueIndex:
 
         Raises:
             KafkaUnavailable, NotAuthorized, KafkaRefused, TopicNotFound
-            LaterCursorVersion, InvalidControlRecord: a copy cannot be read.
+            LaterCursorVersion: a newer version of the library wrote a copy.
         """
         for piece in self._pieces(place, offsets):
             found = self._read(place, piece)
@@ -210,11 +210,14 @@ class RescueIndex:
         """Close the consumer."""
         self._reader.close()
 
-    def _take(self, key: bytes | None, value: bytes | None, at: int) -> None:
-        read = wire.read_key(key or b"")
-        if key is None or read is None or read[0] != self._markers_topic:
+    def _take(self, message: Message) -> None:
+        key, value = message.key() or b"", message.value()
+        read = wire.read_key(key)
+        if read is None or read[0] != self._markers_topic:
             return
         _, place, offset = read
+        if value is not None and self._is_torn(message, offset, value):
+            value = None  # the tracker copies the message again if its topic still has it
         copies = self._copies.setdefault(place, _Copies())
         if offset is None:
             copies.gaps = EMPTY if value is None else wire.decode_gaps(value)
@@ -222,10 +225,27 @@ class RescueIndex:
             self.bytes -= copies.at.pop(offset, (0, 0))[1]
             if value is not None:
                 size = len(key) + len(value)
-                copies.at[offset] = at, size
+                copies.at[offset] = offset_of(message), size
                 self.bytes += size
         if not copies.at and not copies.gaps:
             del self._copies[place]
+
+    def _is_torn(self, message: Message, offset: int | None, value: bytes) -> bool:
+        try:
+            wire.decode_gaps(value) if offset is None else wire.decode(value)
+        except LaterCursorVersion:
+            return False
+        except InvalidControlRecord as why:
+            log.warning(
+                "A record of the rescue topic is not valid and is skipped. "
+                "event=rescue_record_skipped topic=%s partition=%s offset=%s why=%s",
+                self._topic,
+                message.partition(),
+                message.offset(),
+                why,
+            )
+            return True
+        return False
 
     def _pieces(self, place: RescuePlace, offsets: OffsetSet) -> Iterator[OffsetSet]:
         """Yield those of the offsets that have a copy, in pieces for one read each."""
@@ -248,14 +268,14 @@ class RescueIndex:
         copies = self._copies.get(place)
         if copies is None or not offsets:
             return {}
-        wanted = OffsetSet.from_offsets(copies.at[one][0] for one in offsets if one in copies.at)
+        wanted = {copies.at[one][0]: one for one in offsets if one in copies.at}
         found: dict[int, RescuedMessage] = {}
-        for ranges in reading_rounds({self.partition_of(place): wanted}):
+        for ranges in reading_rounds({self.partition_of(place): OffsetSet.from_offsets(wanted)}):
             for message in self._reader.read(self._topic, ranges):
-                value, read = message.value(), wire.read_key(message.key() or b"")
-                if value is None or read is None or read[:2] != (self._markers_topic, place):
+                value, offset = message.value(), wanted.get(offset_of(message))
+                if offset is None or value is None:
                     continue
-                if (offset := read[2]) is not None and offset in offsets:
+                if message.key() == wire.record_key(self._markers_topic, place, offset):
                     found[offset] = RescuedMessage(place=place, at=offset, record=wire.decode(value))
         return found
 

@@ -106,7 +106,10 @@ def reads_all_about(
 
 
 def unread_partitions(topics: ClusterAdmin, markers_topic: str) -> frozenset[int]:
-    """Return the markers partitions that the tracker has not processed to their present ends."""
+    """Return the markers partitions that the tracker has not processed to their present ends.
+
+    Markers behind an open transaction count, because they are stored and take effect when it ends.
+    """
     count = topics.describe([markers_topic])[markers_topic].partitions
     return frozenset(_not_reached(topics, markers_topic, _ends(topics, markers_topic, range(count))))
 

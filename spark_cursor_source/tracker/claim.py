@@ -67,7 +67,13 @@ def claim_partitions(
         producer.discard()
 
 
-def fence_replicas(config: Mapping[str, Any], markers_topic: str, partitions: Iterable[int]) -> None:
+def fence_replicas(
+    config: Mapping[str, Any],
+    markers_topic: str,
+    partitions: Iterable[int],
+    *,
+    member: Callable[[], Any] | None = None,
+) -> None:
     """Fences the replicas that own these partitions or have owned them, and aborts their transactions.
 
     Raises:
@@ -77,7 +83,7 @@ def fence_replicas(config: Mapping[str, Any], markers_topic: str, partitions: It
 
     def fence(partition: int) -> None:
         own = replica_transactional_id(markers_topic, partition)
-        end_transactions(config, group, deadline, transactional_id=own)
+        end_transactions(config, group, deadline, transactional_id=own, member=member)
 
     with ThreadPoolExecutor(_AT_ONCE, "cursorq-fence") as pool:
         list(pool.map(fence, partitions))

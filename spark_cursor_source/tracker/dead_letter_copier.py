@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, Message
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.policy import RedeliveryPolicy
 from spark_cursor_source.core.tracker import DeadLetter
-from spark_cursor_source.errors import CopiesNotDurable, KafkaFailure
+from spark_cursor_source.errors import CopiesNotDurable, KafkaFailure, LaterCursorVersion
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.error_codes import facts, shown
@@ -200,6 +200,9 @@ class DeadLetterCopier:
         return self._topics.within(Deadline.after_ms(self._patience_ms))
 
     def _is_to_be_tried(self, letter: _Letter) -> bool:
+        if letter.target == letter.decision.cell.topic:  # each copy would be a new message, and die again
+            letter.hold("deadLetterTopic of the tracker names the queue topic itself")
+            return False
         for place in (Place("read", letter.decision.cell.topic), Place("write", letter.target)):
             why = self._troubles.why_not_yet(place, letter.decision)
             if why is not None:
@@ -231,7 +234,7 @@ class DeadLetterCopier:
                 for messages in self._rescue.messages(topic, number, rescued[number]):
                     for message in messages:
                         self._copy_to_all(message, by_offset)
-            except KafkaFailure as failed:
+            except (KafkaFailure, LaterCursorVersion) as failed:
                 place = Place("read", self._rescue.topic)
                 for letter in of_partition[number]:
                     letter.hold(facts(failed), place, offsets=letter.rest & rescued[number])
@@ -287,7 +290,7 @@ class DeadLetterCopier:
             return {}
         try:
             found = self._rescue.has(topic, {number: OffsetSet.union(of) for number, of in wanted.items()})
-        except KafkaFailure as failed:
+        except (KafkaFailure, LaterCursorVersion) as failed:
             for letter, offsets in missing:
                 letter.hold(facts(failed), place, offsets=offsets)
             return {}

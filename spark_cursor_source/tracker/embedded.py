@@ -53,12 +53,15 @@ class EmbeddedTracker:
         self._own.tracker.check()
 
     def release(self) -> None:
-        """Ends the tracker if nobody else in this process uses it. Another call has no effect."""
+        """Ends the tracker if nobody else in this process uses it.
+
+        Without an answer from the brokers, the call returns after 15 s, as :meth:`Tracker.close` does.
+        Another call has no effect, unless the first one was interrupted: then it goes on.
+        """
         with _lock:
-            if self._released:
-                return
-            self._released = True
-            self._own.users -= 1
+            if not self._released:
+                self._released = True
+                self._own.users -= 1
             if self._own.users:
                 return
             if _running.get(self._key) is self._own:

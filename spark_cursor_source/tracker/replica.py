@@ -135,7 +135,7 @@ class Replica:
         try:
             claimed = self._claim(member, take_over)
             own = client_config(options.kafka, "producer")
-            fence_replicas(own, options.markers_topic, set(fence) - claimed)
+            fence_replicas(own, options.markers_topic, set(fence) - claimed, member=member)
             self._of = self._resume(self._outbox.open(take_over=False))
         except BaseException:
             self.close()

@@ -11,7 +11,7 @@ from spark_cursor_source.consumer.this_process import name_member
 from spark_cursor_source.core.subscription_type import SubscriptionType
 from spark_cursor_source.errors import KafkaUnavailable, TrackerFenced, TrackerOwnedByAnother
 from spark_cursor_source.kafka.config import client_config
-from spark_cursor_source.kafka.deadline import wait_in_steps
+from spark_cursor_source.kafka.deadline import Deadline, wait_in_steps
 from spark_cursor_source.kafka.group_member import GroupMember
 from spark_cursor_source.metrics.server import DEFAULT_HOST, MetricsServer, serve_metrics
 from spark_cursor_source.metrics.table import Sample
@@ -26,6 +26,9 @@ log = logging.getLogger(__name__)
 
 _LOOK_S = 0.1  # longest delay until a new assignment or the end is noticed
 _AGAIN_S = 0.2  # pause before a failed start is repeated
+_FINISH_S = 5.0  # longest wait of a close for the batch that is being written
+# Longest wait of a close. A transactional call from before the tracker left its group has ended by then.
+_STOP_MS = 15_000
 
 
 class Tracker:
@@ -69,6 +72,7 @@ class Tracker:
         self._stopping = threading.Event()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="cursorq-tracker", daemon=True)
+        self._member: GroupMember | None = None
         self.metrics_port = metrics_port  #: port of the endpoint of metrics; None: there is none
         self._metrics_host = metrics_host
         self._endpoint: MetricsServer | None = None
@@ -104,6 +108,9 @@ class Tracker:
     def close(self) -> None:
         """Ends the tracker and leaves the group, so that others have its partitions at once.
 
+        Without an answer from the brokers, the call returns after 15 s. The thread then ends by itself and
+        changes nothing in Kafka any more. An interrupted close can be repeated.
+
         Raises:
             CursorqError: the error that has ended it before.
         """
@@ -114,10 +121,27 @@ class Tracker:
         """Ends the tracker like :meth:`close`, without an error."""
         self._stopping.set()
         if self._thread.is_alive():
-            self._thread.join()
+            self._end_thread()
         if self._endpoint is not None:
             self._endpoint.close()
             self._endpoint = None
+
+    def _end_thread(self) -> None:
+        deadline = Deadline.after_ms(_STOP_MS)
+        if wait_in_steps(self._has_ended, _FINISH_S):
+            return
+        if self._member is not None:
+            self._member.close()
+        if not wait_in_steps(self._has_ended, deadline.left_s()):
+            log.warning(
+                "The brokers do not answer, and the tracker was closed without them. Nothing is lost, "
+                "because its state is in the cursors topic. event=tracker_closed_without_brokers topic=%s",
+                self._options.markers_topic,
+            )
+
+    def _has_ended(self, timeout_s: float) -> bool:
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
 
     def metrics(self) -> Iterator[Sample]:
         """Yields the metrics of the tracker, for ``serve_metrics``."""
@@ -149,7 +173,7 @@ class Tracker:
 
     def _join(self, at: TrackerEnvironment) -> None:
         topic = self._options.markers_topic
-        member = GroupMember(
+        self._member = member = GroupMember(
             client_config(self._options.kafka, "consumer"),
             tracker_group(topic),
             name_member(SubscriptionType.SHARED, "tracker"),

@@ -52,7 +52,7 @@ V1, V2 = 0, 1
 MAX_REASON = 500  #: longest reason that a marker keeps, in characters
 MAX_STATE_NAME = 100  #: longest name of a saved state, in characters
 MAX_DUE_MS = 253_402_300_800_000  #: the end of the year 9999
-MAX_DELIVERY_COUNT = 10**9  #: limit of delivery counts; further deliveries still fit in 32 bits
+MAX_DELIVERY_COUNT = 10**9  #: limit of delivery counts and tries; further ones still fit in 32 bits
 
 
 class MarkerType(IntEnum):
@@ -209,8 +209,9 @@ def _decode_v2(key: bytes, pb: MarkerPb) -> Marker:
     ):
         if why is not None:
             raise InvalidMarker(f"{name!r} is no name: {why}")
-    if pb.delivery_count > MAX_DELIVERY_COUNT:
-        raise InvalidMarker(f"its delivery count {pb.delivery_count} is beyond belief")
+    for count, what in ((pb.delivery_count, "delivery count"), (pb.tries, "number of tries")):
+        if count > MAX_DELIVERY_COUNT:
+            raise InvalidMarker(f"its {what} {count} is beyond belief")
     decode_fields = _DECODERS.get(pb.type)
     if decode_fields is None:
         raise InvalidMarker(f"its type {pb.type} is unknown")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.core.offsets import OFFSET_LIMIT, OffsetSet
 from spark_cursor_source.core.rescue import RescuePlace
 from spark_cursor_source.wire.descriptors import check_version, parsed
 from spark_cursor_source.wire.offsets import decode_offsets, encode_offsets
@@ -48,6 +48,8 @@ def record_key(markers_topic: str, place: RescuePlace, offset: int | None) -> by
     b'markers,id,orders,3,17'
     >>> read_key(b'markers,id,orders,3,17')
     ('markers', RescuePlace(topic='orders', topic_id='id', partition=3), 17)
+    >>> read_key(b'markers,id,orders,3,-17') is None
+    True
     """
     last = _GAPS if offset is None else str(offset)
     return f"{markers_topic},{place.topic_id},{place.topic},{place.partition},{last}".encode()
@@ -57,10 +59,11 @@ def read_key(key: bytes) -> tuple[str, RescuePlace, int | None] | None:
     """Returns markers topic, place and offset of a record key; None: the key is of another program."""
     try:
         markers_topic, topic_id, topic, partition, last = key.decode().split(",")
-        place = RescuePlace(topic, topic_id, int(partition))
-        return markers_topic, place, None if last == _GAPS else int(last)
+        place, offset = RescuePlace(topic, topic_id, int(partition)), None if last == _GAPS else int(last)
     except ValueError:
         return None
+    is_ours = record_key(markers_topic, place, offset) == key and 0 <= (offset or 0) < OFFSET_LIMIT
+    return (markers_topic, place, offset) if is_ours else None
 
 
 def encode(record: RescuedRecord) -> bytes:

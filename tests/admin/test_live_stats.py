@@ -2,23 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
+from confluent_kafka.admin import AclOperation
 
+from spark_cursor_source.admin import read_partition_map, read_stats, read_stuck
 from spark_cursor_source.admin.live_stats import LiveStats, LiveView
 from spark_cursor_source.admin.topic_metrics import TopicMetrics
+from spark_cursor_source.core.control_names import AllNames
 from spark_cursor_source.core.cursor import CursorSnapshot, Lease
 from spark_cursor_source.core.member_name import MemberName
+from spark_cursor_source.core.stats import Stats
 from spark_cursor_source.core.subscription_type import SubscriptionType
-from spark_cursor_source.kafka.admin import ClusterAdmin
-from spark_cursor_source.kafka.deadline import Deadline
+from spark_cursor_source.devkit.broker import EmbeddedKafka
+from spark_cursor_source.errors import KafkaUnavailable
+from spark_cursor_source.kafka import admin
+from spark_cursor_source.kafka.admin import ClusterAdmin, Partition
+from spark_cursor_source.kafka.deadline import Deadline, Pace
 from spark_cursor_source.kafka.group_member import SOLE, GroupMember
 from spark_cursor_source.metrics.table import CONSUMERS, CURSOR_BYTES, OLDEST_AGE, Metric
 from spark_cursor_source.wire import cursor as cursor_wire
-from tests.kafka.control_plane import Control, cell_of, offsets, produce
+from tests.kafka.control_plane import (
+    Control,
+    allow_bob,
+    cell_of,
+    cursor_of,
+    login,
+    new_control,
+    offsets,
+    produce,
+)
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
@@ -116,6 +134,67 @@ def test_the_members_of_many_groups_are_found(filled: Control) -> None:
     found = {one.subscription: [two.query_id for two in one.consumers] for one in view.stats.subscriptions}
     assert {name: queries for name, queries in found.items() if queries} == {"s07": [None], "s08": ["second"]}
     assert view.unknown_members == frozenset()
+
+
+def test_a_topic_that_may_not_be_read_hides_the_oldest_message_of_no_other(
+    guarded_broker: EmbeddedKafka,
+) -> None:
+    servers = {"bootstrap.servers": guarded_broker.bootstrap_servers, "log_level": "0"}
+    control = new_control(servers | login("admin", "of-admin"))
+    closed = f"{control.queue}-closed"
+    ClusterAdmin(control.config).create(dict.fromkeys((control.queue, closed), (1, {})))
+    for topic in (control.queue, closed):
+        produce(control.config, topic, [{"value": b"v", "timestamp": FIRST_MS}])
+        write(control, cursor_of(cell_of(topic), 0))
+    allow_bob(control, {control.queue: AclOperation.ALL, closed: AclOperation.DESCRIBE})
+    names: AllNames = {
+        "markers_topic": control.markers,
+        "redeliveries_topic": control.redeliveries,
+        "cursors_topic": control.cursors,
+        **control.groups,
+    }
+    bob = servers | login("bob", "of-bob")
+
+    def shown(stats: Stats) -> dict[str, tuple[int | None, int | None]]:
+        return {one.topic: (one.backlog, one.oldest_unacked_ms) for one in stats.subscriptions}
+
+    with closing(LiveStats(bob, **names)) as live, TopicMetrics(bob, **names) as metrics:
+        expected = {control.queue: (1, FIRST_MS), closed: (1, None)}
+        view = live.refresh(budget_ms=None)
+        assert shown(view.stats) == expected
+        troubles = {one.topic: one.oldest_trouble for one in view.stats.subscriptions}
+        assert troubles[control.queue] is None
+        assert f"--operation Read --topic {closed}" in str(troubles[closed])
+        assert live.refresh().stats == view.stats, "it is not read again at each refresh"
+        assert shown(read_stats(bob, **names)) == expected
+        told = {one.labels[0] for one in metrics.read() if one.metric is OLDEST_AGE}
+        assert told == {control.queue}
+
+
+def test_a_partition_that_loses_its_leader_during_a_refresh_fails_neither_it_nor_the_statistics(
+    filled: Control, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    list_offsets = ClusterAdmin._list_offsets
+
+    def ends_only(self: ClusterAdmin, partitions: Iterable[Partition], spec: Any, *more: Any) -> Any:
+        asked = list(partitions)
+        if spec is not admin._LATEST and (filled.queue, 0) in asked:
+            raise KafkaUnavailable("list offsets", 5_000, "no leader")
+        return list_offsets(self, asked, spec, *more)
+
+    names = {"markers_topic": filled.markers, "cursors_topic": filled.cursors, **filled.groups}
+    with closing(live(filled)) as stats:
+        before = stats.refresh(budget_ms=None)
+        monkeypatch.setattr(ClusterAdmin, "_list_offsets", ends_only)
+        monkeypatch.setattr(stats, "_slow", Pace(0))
+        now = stats.refresh(budget_ms=None)
+        assert (now.bounds, oldest(now)) == (before.bounds, oldest(before))
+    with closing(live(filled)) as stats:
+        assert oldest(stats.refresh(budget_ms=None)) == {2}
+    found = read_stats(filled.config, **names)
+    assert {one.backlog for one in found.subscriptions} == {8}
+    assert read_partition_map(filled.config, filled.queue, "s00", cursors_topic=filled.cursors)
+    assert read_stuck(filled.config, **names).oldest
 
 
 def test_a_later_scrape_shows_what_has_changed_and_what_is_gone(filled: Control) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from spark_cursor_source.admin import tracker_channel
 from spark_cursor_source.admin.audit import read_audit
 from spark_cursor_source.admin.limits import Limited, limit_subscription
 from spark_cursor_source.admin.past_cursors import cursors_at
@@ -25,11 +27,12 @@ from spark_cursor_source.admin.subscriptions import (
 from spark_cursor_source.admin.tracker_channel import TrackerChannel
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
-from spark_cursor_source.core.marker import End, EndUpTo, Hello, KeepAlive, Start
+from spark_cursor_source.core.marker import End, EndUpTo, Hello, KeepAlive, Seek, Start
 from spark_cursor_source.core.offsets import EMPTY
 from spark_cursor_source.errors import (
     CommandWaits,
     InvalidArgument,
+    KafkaUnavailable,
     PastNotKept,
     SnapshotNotTaken,
     SubscriptionExists,
@@ -43,7 +46,8 @@ from spark_cursor_source.errors import (
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.topics.tracker_progress import read_progress
-from tests.kafka.control_plane import Control, cell_of, offsets, produce
+from spark_cursor_source.wire import marker as marker_wire
+from tests.kafka.control_plane import Control, cell_of, offsets, produce, read_all
 from tests.kafka.tracker_thread import running_tracker
 from tests.waiting import wait_until
 
@@ -170,6 +174,27 @@ def test_without_a_tracker_it_is_said_so_and_done_as_soon_as_one_runs(
     assert committed(control) == {0: 0, 1: 0}
     with running_tracker(control, tmp_path / "tracker"):
         wait_until(lambda: len(cursors(control)) == 2)
+
+
+@pytest.mark.parametrize(
+    "why", [KafkaUnavailable("describe group", 30_000, "timed out"), KeyboardInterrupt()]
+)
+def test_an_operator_who_gets_no_answer_is_told_that_the_command_is_stored(
+    control: Control, why: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_answer(*_: object, **__: object) -> NoReturn:
+        raise why
+
+    ClusterAdmin(control.config).create({control.queue: (1, {})})
+    monkeypatch.setattr(tracker_channel, "reads_all_about", no_answer)
+    with open_subscriptions(control) as subscriptions, pytest.raises(BaseException) as ended:
+        subscriptions.create("billing", control.queue, EARLIEST)
+    assert ended.type is (CommandWaits if isinstance(why, KafkaUnavailable) else KeyboardInterrupt)
+    told = " ".join([str(ended.value), *getattr(ended.value, "__notes__", [])])
+    assert f"is stored in markers topic '{control.markers}'" in told
+    assert "do not repeat it" in told
+    (stored,) = read_all(control.config, control.markers)
+    assert isinstance(marker_wire.decode(stored.key(), stored.value()), Seek)
 
 
 # ---- seek

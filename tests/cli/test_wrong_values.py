@@ -1,8 +1,9 @@
-"""Values of options that are refused on one line, and clusters that do not answer; no broker is needed."""
+"""Values of options that are refused on one line, and clusters that do not answer."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 
@@ -10,6 +11,8 @@ from spark_cursor_source.admin import redrive
 from spark_cursor_source.cli import main
 from spark_cursor_source.errors import InvalidArgument
 from spark_cursor_source.kafka import admin
+from tests.cli.conftest import Says
+from tests.client.conftest import Rig
 
 NOWHERE = ("--bootstrap-servers", "127.0.0.1:1")
 
@@ -22,6 +25,9 @@ NOWHERE = ("--bootstrap-servers", "127.0.0.1:1")
             ("subscription", "seek", "--subscription", "s", "--topic", "t", "--offsets", "0=1,0=2"),
             "'0=1,0=2' names a partition twice",
         ),
+        (("stats", "--watch", "0s", *NOWHERE), "'0s' leaves no time between two rounds"),
+        (("top", "--every", "0s", *NOWHERE), "'0s' leaves no time between two rounds"),
+        (("limit", "--subscription", "s", *NOWHERE), "give --rate, --max-outstanding or both"),
     ],
 )
 def test_a_value_that_cannot_be_is_wrong_usage(
@@ -31,6 +37,48 @@ def test_a_value_that_cannot_be_is_wrong_usage(
         main(arguments)
     assert ended.value.code == 2
     assert why in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (
+            ("produce", "a,b", "v"),
+            "The argument topic='a,b' is invalid: a topic name has only the characters",
+        ),
+        (("produce", "", "v"), "The argument topic='' is invalid: a topic name cannot be empty"),
+        (
+            ("produce", "t", "v", "--partitions", "100001"),
+            "'--partitions': Input should be less than or equal",
+        ),
+        (("produce", "t", "v", "--header", "plain"), "'--header': 'plain' is not of the form NAME=VALUE"),
+        (("init", "/dev/null"), "'/dev/null/"),
+    ],
+)
+def test_a_value_that_cannot_be_is_named_on_one_line_before_a_broker_is_asked(
+    arguments: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code = main([*arguments, *(NOWHERE if arguments[0] == "produce" else ())])
+    except SystemExit as ended:
+        code = int(str(ended.code))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert told in line
+    assert "unexpected" not in line
+    assert code == (2 if "--" in told else 1)
+
+
+@pytest.mark.broker
+def test_names_that_do_not_exist_are_named_and_not_taken_for_others(
+    make_rig: Callable[..., Rig], says_of: Callable[[Rig], Says]
+) -> None:
+    says = says_of(make_rig())
+    assert says("stats") == ["there are no subscriptions"]
+    create = ("subscription", "create", "--subscription", "s", "--earliest", "--topic")
+    (line,) = says(*create, "a,b", code=1)
+    assert line.startswith("cursorq: The argument topic='a,b' is invalid: a topic name has only")
+    (line,) = says("tail", "Q", "--subscription", "nobody", code=1)
+    assert "has no cursor of subscription 'nobody' of topic 'Q'" in line
 
 
 @pytest.mark.parametrize("port", ["99999", "0", "65534"])

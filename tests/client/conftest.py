@@ -110,6 +110,11 @@ def ids(messages: Sequence[QueueMessage]) -> list[Id]:
     return sorted((message.partition, message.offset) for message in messages)
 
 
+def in_turn(count: int) -> list[dict[str, Any]]:
+    """Records for the partitions 0 and 1 in turn."""
+    return [{"value": b"%d" % number, "partition": number % 2} for number in range(count)]
+
+
 def counts(messages: Sequence[QueueMessage]) -> Counter[int]:
     return Counter(message.delivery_count for message in messages)
 

@@ -13,6 +13,7 @@ from spark_cursor_source.client import ServiceConfig
 from spark_cursor_source.errors import ConflictingOptions, InvalidArgument
 from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.spark.reader import CursorqStreamReader
+from spark_cursor_source.tracker.embedded import EmbeddedTracker
 from tests.client.conftest import Rig, ids, receive
 from tests.waiting import wait_until
 
@@ -54,6 +55,26 @@ def test_a_query_with_an_embedded_tracker_reads_without_another_one(make_rig: Ca
         wait_until(lambda: rig.cursor() is not None)
     finally:
         reader.stop()
+
+
+def test_a_release_that_was_interrupted_goes_on_when_it_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    kafka = {"bootstrap.servers": "127.0.0.1:1"}
+    tracker = EmbeddedTracker(kafka, markers_topic="m", redeliveries_topic="r", cursors_topic="c")
+    stop = tracker._own.tracker.stop
+    calls: list[str] = []
+
+    def interrupted_once() -> None:
+        calls.append("stop")
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        stop()
+
+    monkeypatch.setattr(tracker._own.tracker, "stop", interrupted_once)
+    with pytest.raises(KeyboardInterrupt):
+        tracker.release()
+    tracker.release()
+    assert calls == ["stop", "stop"]
+    assert not tracker._own.tracker._thread.is_alive()
 
 
 def test_kafka_mq_gos_tracker_is_not_embedded() -> None:

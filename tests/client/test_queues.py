@@ -8,13 +8,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
 from spark_cursor_source.admin.subscriptions import EARLIEST, Subscriptions
 from spark_cursor_source.client import QueueConsumer, QueueMessage, Service, ServiceConfig
+from spark_cursor_source.client.queues import feed_v2
 from spark_cursor_source.client.queues.feed_v2 import FeedV2
+from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import (
     AlreadySettled,
@@ -31,10 +34,10 @@ from spark_cursor_source.errors import (
     QueueIdConflict,
     TopicNotFound,
 )
-from spark_cursor_source.kafka.deadline import Deadline
-from tests.client.conftest import OpenClient, Rig, counts, ids, receive, unique, until_paused
+from spark_cursor_source.kafka.deadline import Deadline, Pace
+from tests.client.conftest import OpenClient, Rig, counts, ids, in_turn, receive, unique, until_paused
 from tests.conftest import ROOT
-from tests.kafka.control_plane import read_all
+from tests.kafka.control_plane import produce, read_all
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
@@ -86,6 +89,8 @@ def test_a_message_is_what_was_sent(rig: Rig) -> None:
     with service.queue(subscription="s").producer() as producer:
         ack = producer.send(b"payload", key=b"key", headers=[("trace", b"\x00")])
         producer.send(None, key=b"key")
+        with pytest.raises(InvalidArgument, match="UTF-8"):
+            producer.send(b"other", headers=[("caf\udce9", b"1")])
     by_payload = {message.payload: message for message in receive(rig.consumer(), 2)}
     message = by_payload[b"payload"]
     assert (message.topic, message.partition, message.offset) == (rig.topic, ack.partition, ack.offset)
@@ -540,6 +545,46 @@ def test_brokers_that_are_killed_and_come_back_lose_and_invent_nothing(
     wait_until(all_came)
     wait_until(lambda: is_stored(consumer.flush))
     rig.all_acked(20)
+
+
+def test_a_redelivery_is_noticed_by_a_fetch_that_waits_at_the_broker(rig: Rig) -> None:
+    consumer = rig.consumer()
+    rig.send(b"0")
+    (message,) = receive(consumer, 1)
+    feed = consumer._feed
+    assert isinstance(feed, FeedV2)
+    wait_until(lambda: feed._announced._fetched)
+    feed._look_for_announced = Pace(3_600_000, first_after_ms=3_600_000)
+    for count in (2, 3):
+        message.nack(0)
+        (message,) = receive(consumer, 1)
+        assert message.delivery_count == count
+
+
+def test_a_partition_whose_redeliveries_cannot_be_read_holds_up_no_other(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce(rig.control.config, rig.topic, in_turn(4))
+    consumer = rig.consumer()
+    messages = receive(consumer, 4)
+    is_well, read = threading.Event(), feed_v2.redelivered
+
+    def redelivered(config: Any, piece: Slice, **how: Any) -> Any:
+        if piece.partition == 0 and not is_well.is_set():
+            raise KafkaUnavailable("read", 1, "no leader")
+        return read(config, piece, **how)
+
+    monkeypatch.setattr(feed_v2, "redelivered", redelivered)
+    for message in messages:
+        message.nack(0)
+    assert ids(receive(consumer, 2)) == [(1, 0), (1, 1)]
+    produce(rig.control.config, rig.topic, in_turn(2))
+    assert ids(receive(consumer, 2)) == [(0, 2), (1, 2)]
+    assert consumer.receive(200) is None
+    is_well.set()
+    rest = receive(consumer, 2)
+    assert (ids(rest), counts(rest)) == ([(0, 0), (0, 1)], {2: 2})
+    assert consumer.receive(200) is None
 
 
 def test_a_close_without_brokers_ends_by_the_timeout_of_the_client(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from typing import Any
 
@@ -13,12 +14,14 @@ from confluent_kafka.admin import AdminClient
 from spark_cursor_source.admin import Subscriptions, examine, read_message_history
 from spark_cursor_source.admin.message_history import read_message
 from spark_cursor_source.client import QueueMessage
-from spark_cursor_source.errors import DataLoss, RescueTopicNotCompacted
+from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.errors import DataLoss, KafkaUnavailable, RescueTopicNotCompacted
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.metrics import table
+from spark_cursor_source.topics.rescue import Rescue
 from spark_cursor_source.tracker import Tracker
-from tests.client.conftest import counts, ids, receive
-from tests.kafka.control_plane import read_all, set_config, transaction
+from tests.client.conftest import counts, ids, in_turn, receive
+from tests.kafka.control_plane import produce, read_all, set_config, transaction
 from tests.kafka.short_queue import SETTLE_S, MakeShort, ShortRig
 from tests.waiting import wait_until
 
@@ -205,6 +208,31 @@ def test_a_loss_before_a_rescued_message_is_told_before_that_message_is_started(
         messages = receive(rig.consumer(fail_on_data_loss=False, consumer_receive_buffer_capacity=1), 5)
     assert [message.offset for message in messages] == [5, 6, 7, 8, 9]
     assert len([one for one in caplog.messages if "event=data_loss" in one]) == 1
+
+
+def test_a_partition_whose_copies_cannot_be_read_holds_up_no_other(
+    make_short: MakeShort, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = make_short(2)
+    rig.tracker()
+    rig.subscribe()
+    produce(rig.control.config, rig.topic, in_turn(4))
+    rig.until_removed(4)
+    is_well, without_message = threading.Event(), Rescue.without_message
+
+    def asked(rescue: Rescue, topic: str, partition: int, offsets: OffsetSet) -> OffsetSet:
+        if partition == 0 and not is_well.is_set():
+            raise KafkaUnavailable("read", 1, "no leader")
+        return without_message(rescue, topic, partition, offsets)
+
+    monkeypatch.setattr(Rescue, "without_message", asked)
+    consumer = rig.consumer()
+    assert ids(receive(consumer, 2)) == [(1, 0), (1, 1)]
+    produce(rig.control.config, rig.topic, in_turn(2))
+    assert ids(receive(consumer, 1)) == [(1, 2)]
+    assert consumer.receive(200) is None
+    is_well.set()
+    assert ids(receive(consumer, 3)) == [(0, 0), (0, 1), (0, 2)]
 
 
 def test_a_tracker_tells_what_it_has_rescued_and_the_time_that_is_left(make_short: MakeShort) -> None:

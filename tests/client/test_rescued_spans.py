@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Generator
-from contextlib import suppress
 from typing import Any
 
 import pytest
 
+from spark_cursor_source.client.queues.read_pauses import ReadPauses
 from spark_cursor_source.client.queues.rescued_spans import RescuedSpans
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.rescue import RescuePlace
 from spark_cursor_source.errors import DataLoss, KafkaUnavailable
 from spark_cursor_source.topics.data_loss import report_loss
 from spark_cursor_source.topics.rescue import RescuedMessage
+from tests.waiting import wait_until
 
 
 class StubRescue:
@@ -52,7 +53,8 @@ class Reader:
     def __init__(self, rescue: Any, past: int, *, fail: bool = False) -> None:
         self.lost: list[int] = []
         self._fail = fail
-        self.spans = RescuedSpans(rescue, "t", self._on_lost)
+        self.pauses = ReadPauses("t")
+        self.spans = RescuedSpans(rescue, "t", self._on_lost, self.pauses)
         self.spans.add(0, 0, past)
 
     def _on_lost(self, number: int, offsets: OffsetSet) -> None:
@@ -94,9 +96,27 @@ def test_an_outage_at_any_request_keeps_what_follows(outage: int, most: int) -> 
     reader = Reader(StubRescue(1, 2, gaps=gaps, outages=[outage]), 4)
     found: list[int] = []
     while reader.spans.partitions:
-        with suppress(KafkaUnavailable):
-            start, _, offsets, is_last = reader.next(most)
-            assert start == (found[-1] + 1 if found else 0)
-            assert is_last is not bool(reader.spans.partitions)
-            found += offsets
+        answer = reader.spans.next(most, paused=())
+        if answer is None:
+            reader.pauses.forget([0])
+            continue
+        span, is_last = answer
+        assert span.start == (found[-1] + 1 if found else 0)
+        assert is_last is not bool(reader.spans.partitions)
+        found += [message.offset() for message in span.messages]
     assert (found, reader.lost) == ([1, 2], [])
+
+
+def test_a_partition_whose_copies_cannot_be_read_waits_for_a_pause_and_no_other_does() -> None:
+    reader = Reader(StubRescue(0, 1, outages=[0]), 2)
+    reader.spans.add(7, 0, 2)
+    found = reader.spans.next(9, paused=())
+    assert found is not None
+    assert found[0].partition == 7
+    assert reader.pauses.partitions == {0}
+    assert isinstance(reader.pauses.trouble([0]), KafkaUnavailable)
+    assert reader.pauses.trouble([0, 7]) is None
+    assert reader.spans.next(9, paused=()) is None
+    wait_until(lambda: not reader.pauses.partitions)
+    assert reader.next(9) == (0, 2, [0, 1], True)
+    assert reader.pauses.trouble([0]) is None

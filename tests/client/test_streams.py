@@ -110,6 +110,13 @@ def test_what_brokers_cannot_make_is_refused(client: Client) -> None:
         client.create_stream("or ders")
 
 
+def test_a_header_name_without_utf_8_bytes_is_refused_and_does_not_end_the_process(
+    client: Client, stream: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=r"^The argument headers='caf\\udce9'"):
+        client.publish(stream, b"value", headers=[("caf\udce9", b"1")])
+
+
 def test_an_ack_says_where_the_message_is(client: Client, config: dict[str, str], stream: str) -> None:
     first = client.publish(
         stream, b"value", b"key", headers=[("trace", b"\x00")], correlation_id="order 7", partition=2
@@ -171,6 +178,28 @@ def test_a_stream_that_is_not_there_is_named(client: Client, stream: str) -> Non
         client.publish("not-here", b"")
     with pytest.raises(NoSuchStream, match=f"partition 3 of stream '{stream}'"):
         client.publish(stream, b"", partition=3)
+
+
+def test_text_without_bytes_in_utf_8_is_refused(client: Client, stream: str) -> None:
+    for wrong in ({"headers": [("\ud800", b"v")]}, {"correlation_id": "\ud800"}):
+        with pytest.raises(InvalidArgument, match="lone surrogate"):
+            client.publish(stream, b"v", **wrong)  # type: ignore[arg-type]
+    ack = client.publish(stream, b"v", headers=[("é", b"v")], correlation_id="✓", partition=1)
+    (message,) = client.subscribe(stream, 1, start=StartAt.earliest(), stop=StopAt.latest())
+    assert (ack.correlation_id, message.correlation_id) == ("✓", "✓")
+    assert message.headers[0] == ("é", b"v")
+
+
+def test_a_publisher_learns_that_another_client_made_a_stream_again_with_fewer_partitions(
+    open_client: OpenClient, client: Client, stream: str
+) -> None:
+    other = open_client()
+    assert [client.publish(stream, b"v", partition=number).partition for number in range(3)] == [0, 1, 2]
+    other.delete_stream(stream)
+    other.create_stream(stream, 1)
+    with pytest.raises(NoSuchStream):
+        client.publish(stream, b"v", partition=2)
+    assert [client.publish(stream, b"v").partition for _ in range(3)] == [0, 0, 0]
 
 
 def test_acks_of_messages_that_nobody_waits_for_come_once_each_and_before_the_close(

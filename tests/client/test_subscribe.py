@@ -204,6 +204,28 @@ def test_a_stream_that_was_made_again_is_another_one(client: Client, ten: str) -
             next(messages)
 
 
+@pytest.mark.parametrize("read", [0, 10])
+def test_no_message_of_a_stream_that_was_made_again_comes_to_a_subscriber_of_the_earlier_one(
+    open_client: OpenClient, client: Client, ten: str, read: int
+) -> None:
+    subscription = client.subscribe(ten, start=EARLIEST)
+    assert values(islice(subscription, read)) == [b"%d" % number for number in range(read)]
+    other = open_client()
+    other.delete_stream(ten)
+    other.create_stream(ten)
+    for number in range(12):
+        other.publish(ten, b"another %d" % number)
+    with pytest.raises(NoSuchStream):
+        next(subscription)
+
+
+@pytest.mark.parametrize("at", [2**31, 2**62, 2**63 - 1])
+def test_times_and_offsets_that_never_come_are_beyond_the_end(client: Client, ten: str, at: int) -> None:
+    for start in (StartAt.time_ms(at), StartAt.offset(at)):
+        assert values(client.subscribe(ten, start=start, stop=StopAt.latest())) == []
+    assert len(values(client.subscribe(ten, start=EARLIEST, stop=StopAt.time_ms(at)))) == 10
+
+
 def test_the_end_of_the_client_ends_who_waits(open_client: OpenClient, ten: str) -> None:
     client = open_client()
     messages = client.subscribe(ten)

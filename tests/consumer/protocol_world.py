@@ -864,7 +864,7 @@ class ClientFront:
         return offsets.starting_at(known.read_position) | (offsets & unconfirmed)
 
     def _judge(self) -> bool:
-        self._member.unread = None
+        self._member.unread.clear()
         written = list(self._written)
         self._written.clear()
         self._world.judge(written)

@@ -13,6 +13,7 @@ from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot, MarkersLog
 from spark_cursor_source.core.marker import Delete, Hello
 from spark_cursor_source.errors import MarkersNotDurable, NoTracker, TrackedElsewhere
+from tests.logged import names
 
 CELL = Cell(subscription="s", topic="t", partition=0)
 TIMEOUT_S = 0.4
@@ -111,6 +112,27 @@ def test_a_hello_that_is_not_confirmed_is_said_again_under_another_run_id() -> N
     cursors.owner = "run"
     run.listen()
     assert not run.answers
+
+
+def test_a_run_that_waits_for_its_tracker_says_so_once_long_before_it_gives_up(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    # Hello | 6 s | 7 s | the answer -- Hello for another cell | 6 s
+    address = TrackerAddress(markers_topic="m", cursors_topic="c", timeout_ms=60_000)
+    cursors, now_s = Owned("before"), [0.0]
+    run = TrackerSession("run", address, cursors, [].extend, now_s=lambda: now_s[0])
+    run.greet({CELL: 0}, {})
+    for now_s[0] in (1.0, 6.0, 7.0):
+        run.listen()
+    assert names(caplog.records) == ["tracker_awaited"]
+    assert "start one (cursorq tracker" in caplog.text
+    cursors.owner = "run"
+    run.listen()
+    cursors.owner = "before"
+    run.greet({replace(CELL, partition=1): 0}, {})
+    for now_s[0] in (8.0, 14.0):
+        run.listen()
+    assert names(caplog.records) == ["tracker_awaited"] * 2
 
 
 class Owned:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from confluent_kafka import Producer
 
 from spark_cursor_source.admin.stats import read_stats
 from spark_cursor_source.consumer import tracker_watch
@@ -13,6 +14,7 @@ from spark_cursor_source.core.stats import Stats
 from spark_cursor_source.errors import TrackerSilent
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.topics.markers import MarkerSender
+from spark_cursor_source.topics.tracker_progress import unread_partitions
 from tests.kafka.control_plane import (
     PARTITIONS,
     Control,
@@ -71,6 +73,30 @@ def test_a_query_that_is_not_to_go_on_without_a_tracker_ends_with_an_error(contr
     with pytest.raises(TrackerSilent, match="option failWithoutTracker") as raised:
         wait_until(lambda: bool(watch.look()))
     assert raised.value.waited_ms >= 500
+
+
+def test_a_marker_behind_an_open_transaction_waits_and_no_tracker_could_have_read_it(
+    control: Control,
+) -> None:
+    # a marker that is read | another program's transaction | a marker | the transaction ends
+    topics, home = ClusterAdmin(control.config), cell_of(control.queue).control_partition(PARTITIONS)
+    write_marker(control)
+    outbox = outbox_of(control)
+    outbox.open(take_over=False)
+    outbox.carry_out(0, decisions=[], cursors=[], next_markers={home: 1})
+    outbox.close()
+    stranger = Producer({**control.config, "transactional.id": control.queue})
+    stranger.init_transactions(30)
+    stranger.begin_transaction()
+    stranger.produce(control.markers, b"value", partition=home)
+    stranger.flush()
+    write_marker(control)
+    # A resume must end a pause that waits here. A tracker that reads is not silent because of it.
+    assert unread_partitions(topics, control.markers) == {home}
+    assert unread(control) == 0
+    stranger.abort_transaction(30)
+    wait_until(lambda: unread(control))
+    assert unread_partitions(topics, control.markers) == {home}
 
 
 def unread(control: Control) -> int | None:

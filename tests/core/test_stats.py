@@ -84,6 +84,14 @@ def test_a_log_that_cannot_be_read_is_told_from_one_that_was_deleted() -> None:
     assert (told["end_trouble"], told["partitions"]["3"]["end_trouble"]) == ("no leader", "no leader")
 
 
+def test_an_oldest_message_that_cannot_be_read_is_told_from_none() -> None:
+    closed = PartitionStats.of(CURSOR, log_end=80, oldest_ms=None, oldest_trouble="no right")
+    told = Stats(subscriptions=(stats_of(PartitionStats.of(CURSOR, log_end=80, oldest_ms=None), closed),))
+    assert told.to_text().endswith(' oldest_trouble="no right"')
+    one = json.loads(told.to_json())["topics"]["orders"]["subscriptions"]["billing"]
+    assert (one["oldest_trouble"], one["partitions"]["3"]["oldest_trouble"]) == ("no right", "no right")
+
+
 def test_stats_as_json_are_nested_by_topic_and_subscription() -> None:
     part = PartitionStats.of(CURSOR, log_end=80, oldest_ms=1_700_000_000_000)
     told = json.loads(Stats(subscriptions=(stats_of(part),)).to_json())

@@ -9,7 +9,7 @@ import pytest
 from spark_cursor_source.core.breaker import BreakerPolicy
 from spark_cursor_source.core.cursor import MAX_ERRORS, OTHER_ERRORS, HeldLetters, Lease
 from spark_cursor_source.core.marker import Requeue, RestoreState, SaveState
-from spark_cursor_source.core.offsets import EMPTY
+from spark_cursor_source.core.offsets import EMPTY, OFFSET_LIMIT
 from spark_cursor_source.core.policy import ExpiredTo, RedeliveryPolicy
 from spark_cursor_source.core.tracker import (
     EXPIRED,
@@ -20,6 +20,7 @@ from spark_cursor_source.core.tracker import (
     DeadLetter,
 )
 from spark_cursor_source.core.ttl import ObservedEnd
+from spark_cursor_source.wire import cursor as cursor_wire
 from tests.core.timeline import CELL, A, B, Log, dead, delivered_times, offsets, redeliver
 
 # ---- messages that are too old
@@ -134,6 +135,20 @@ def test_a_long_backlog_becomes_dead_letters_in_portions() -> None:
     assert event_ms < 61_000, "the rest is due at once"
     assert log.advance(62) == [dead(offsets((MAX_EXPIRED, MAX_EXPIRED + 5)), 0, EXPIRED)]
     assert log.state.next_event_ms is None
+
+
+def test_an_end_that_no_log_has_neither_stops_nor_slows_the_tracker() -> None:
+    log = Log(policy=TTL_KEPT)
+    log.log_end(OFFSET_LIMIT, at=0)
+    for first in (0, MAX_EXPIRED):
+        assert log.advance(61) == [dead(offsets((first, first + MAX_EXPIRED)), 0, EXPIRED)]
+    log = Log(policy=TTL)
+    log.log_end(OFFSET_LIMIT, at=0)
+    for at in (61, 62, 63):  # each time, all offsets expire
+        log.seek(0, at=at)
+        assert log.advance(at) == []
+    assert cursor_wire.decode(cursor_wire.encode(log.state)) == log.state
+    assert log.state.totals.expired == 2**63 - 1
 
 
 def in_portions(log: Log, at: float) -> list[int]:

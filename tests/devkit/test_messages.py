@@ -8,7 +8,7 @@ import pytest
 
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.devkit.messages import ensure_topic, send_messages
-from spark_cursor_source.errors import MessagesNotDurable
+from spark_cursor_source.errors import InvalidArgument, MessagesNotDurable
 from spark_cursor_source.options.kafka import KafkaOptions
 from tests.kafka.control_plane import login, read_all
 
@@ -26,6 +26,12 @@ def test_messages_of_a_key_keep_their_order_in_one_partition(broker: EmbeddedKaf
         own = [record for record in records if record.key() == b"k%d" % key]
         assert len({record.partition() for record in own}) == 1
         assert [record.value() for record in own] == [b"%d" % n for n in range(key, 40, 4)]
+
+
+def test_a_header_name_without_utf_8_bytes_is_refused_and_does_not_end_the_process() -> None:
+    kafka = KafkaOptions({"bootstrap.servers": "127.0.0.1:1"})
+    with pytest.raises(InvalidArgument, match="UTF-8"):
+        send_messages(kafka, "queue", [(None, b"x")], headers=[("caf\udce9", b"1")])
 
 
 def test_messages_that_are_not_confirmed_are_counted(guarded_broker: EmbeddedKafka) -> None:

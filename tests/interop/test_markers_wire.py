@@ -122,6 +122,14 @@ def test_records_without_a_queue_id_and_markers_of_version_2_are_left_to_the_str
     assert agrees(keys, values) == 0
 
 
+def test_an_offset_that_no_log_has_is_left_to_the_strict_decoder() -> None:
+    last, beyond = (
+        marker_wire.encode_v1(marker_wire.MarkerV1(queue_id=b"q", type=START, partition=0, offset=offset))
+        for offset in (OFFSET_LIMIT - 1, OFFSET_LIMIT)
+    )
+    assert agrees([b"q", b"q"], [beyond, last]) == 1
+
+
 def test_columns_of_markers_survive_their_bytes() -> None:
     rows = [(7, 1_700_000_000_000, START, 3, 2**40, 60_000), (9, 1_700_000_000_001, END, 0, 5, 0)]
     assert rows_of(decode(encode(MessageMarkers.of(rows)))) == rows

@@ -18,6 +18,7 @@ from spark_cursor_source.errors import GroupInUse, KafkaRefused, KafkaUnavailabl
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.group_member import GroupMember
+from spark_cursor_source.kafka.transaction import Record, TransactionalProducer, end_transactions
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
@@ -171,6 +172,28 @@ def test_a_member_whose_topic_was_deleted_and_created_again_commits(
         wait_until(lambda: member.partitions == {(group, 0)})
 
 
+@pytest.mark.parametrize("instance_id", [None, "sole-one"])
+def test_a_member_whose_topics_were_deleted_tells_the_cause(
+    config: dict[str, str],
+    topics: ClusterAdmin,
+    group: str,
+    instance_id: str | None,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    topics.create({group: (2, {})})
+    name = name_member(SubscriptionType.EXCLUSIVE if instance_id else SubscriptionType.SHARED, "one")
+    member = GroupMember(config, group, name, session_ms=6_000, instance_id=instance_id)
+    try:
+        member.subscribe([group])
+        wait_until(lambda: len(member.partitions or ()) == 2)
+        topics.delete(group)
+        wait_until(lambda: "partitions=2" in caplog.text)
+    finally:
+        member.close()
+    assert f"event=assigned_topics_deleted group={group} topics={group} partitions=2" in caplog.text
+    assert "event=session_expired" not in caplog.text
+
+
 def test_a_member_whose_thread_has_ended_says_so_at_once(
     config: dict[str, str], topics: ClusterAdmin, group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,6 +208,23 @@ def test_a_member_whose_thread_has_ended_says_so_at_once(
             with pytest.raises(KafkaRefused, match="ZeroDivisionError"):
                 ask()
         assert time.monotonic() - begun < 10
+
+
+def test_a_member_that_has_left_fences_no_producer(
+    config: dict[str, str], topics: ClusterAdmin, group: str
+) -> None:
+    deadline = Deadline.after_ms(60_000)
+    owner = TransactionalProducer(config, group)
+    with joined(config, topics, group) as member:
+        late = TransactionalProducer(config, group, member=member.metadata)
+        owner.open(deadline)
+        member.close()
+        with pytest.raises(KafkaUnavailable, match="has left the group"):
+            late.open(deadline)
+        with pytest.raises(KafkaUnavailable, match="has left the group"):
+            end_transactions(config, group, deadline, member=member.metadata)
+        assert owner.commit([Record(group, 0, None, b"value")], [], deadline)
+    owner.discard()
 
 
 def test_a_member_is_told_once_of_a_partition_that_has_gone_and_come_back(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import threading
 import time
 import uuid
+from functools import partial
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import KafkaRefused, KafkaUnavailable
@@ -15,6 +17,7 @@ from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.transaction import Record, TransactionalProducer, Uncertain
 from tests.conftest import READY_S, CreateTopic
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -64,6 +67,54 @@ def test_after_a_refused_record_and_a_paused_broker_a_producer_goes_on_and_says_
     producer.open(deadline)
     assert producer.commit([Record(topic, 0, None, b"value")], [], deadline)
     producer.discard()
+
+
+def test_a_coordinator_that_does_not_answer_keeps_one_producer_and_no_more() -> None:
+    # offsets are committed | the coordinator of the group is paused | attempts | it goes on | an attempt
+    alone = {"offsets.topic.replication.factor": 1, "transaction.state.log.replication.factor": 1}
+    settings = alone | {"transaction.state.log.min.isr": 1}
+    with EmbeddedKafka(brokers=3, properties=settings, ready_timeout_s=READY_S) as cluster:
+        config = {"bootstrap.servers": cluster.bootstrap_servers}
+        group, topic = uuid.uuid4().hex, uuid.uuid4().hex
+        topics = ClusterAdmin(config)
+        topics.create_new(topic, 3, {}, replication=1)
+        topics.commit(group, {(topic, 0): 0})
+        away = cluster.coordinator(group)
+        assert away is not None
+        number = next(number for number, (leader, _, _) in topics.placements(topic).items() if leader != away)
+
+        def attempt(producer: TransactionalProducer) -> str:
+            """Return the error of an attempt to commit, or an empty text."""
+            deadline = Deadline.after_ms(60_000)
+            try:
+                producer.open(deadline)
+                record = Record(topic, number, None, b"value")
+                assert producer.commit([record], [TopicPartition(topic, 0, 1)], deadline)
+            except Uncertain as failed:
+                return str(failed)
+            return ""
+
+        def commits(producer: TransactionalProducer) -> bool:
+            return not attempt(producer)
+
+        while True:
+            name = uuid.uuid4().hex
+            producer = TransactionalProducer(
+                config | {"log_level": "0"}, group, transactional_id=name, call_timeout_ms=2_000
+            )
+            wait_until(partial(commits, producer))
+            if cluster.transaction_coordinator(name) != away:
+                break
+            producer.discard()
+        cluster.pause(away)
+        try:
+            for _ in range(3):
+                wait_until(lambda: "the group's coordinator does not answer" in attempt(producer))
+        finally:
+            cluster.resume(away)
+        assert sum(one.name == "cursorq-transaction" for one in threading.enumerate()) <= 1
+        wait_until(partial(commits, producer))
+        producer.discard()
 
 
 def test_a_producer_ends_with_a_transaction_whose_check_fails(

@@ -39,7 +39,12 @@ def test_a_write_enqueues_where_the_action_or_a_topic_to_write_to_says_so(
 @pytest.mark.parametrize(
     ("options", "columns", "error", "message"),
     [
-        (BROKER, (*MESSAGE, "topic"), MissingOption, "'action' is missing. Enqueue appends the rows"),
+        (
+            BROKER,
+            (*MESSAGE, "topic"),
+            MissingOption,
+            "'action' is missing. To append the rows to a queue topic, give topic",
+        ),
         (BROKER | {"action": "send"}, MESSAGE, InvalidOption, "Use one of enqueue, ack, release, reject"),
         (SOURCE | {"action": "ack", "topic": "t"}, DELIVERED, ConflictingOptions, "the action is ack"),
         (SOURCE | {"topic": "t"}, (*DELIVERED, "action"), ConflictingOptions, "a column action says"),

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -351,4 +352,25 @@ def test_rules_that_mean_nothing_are_refused_where_they_are_given() -> None:
         AckSink.per_row(fn, stragglers="5s", then=lambda outcomes, batch_id: None)
     lock = threading.Lock()
     with pytest.raises(HandlerNotPicklable):
-        AckSink.per_row(fn, resources=lambda: lock)
+        AckSink.per_row(print, resources=lambda: lock)
+
+
+def test_a_function_that_cannot_be_called_as_the_sink_calls_it_is_refused_before_any_message() -> None:
+    # Else each call would fail, and each message would end as a dead letter.
+    def with_service(message: object, service: object) -> None: ...
+
+    for made in (
+        lambda: AckSink.per_row(None),  # type: ignore[arg-type]
+        lambda: AckSink.per_row(lambda: None),  # type: ignore[arg-type]
+        lambda: AckSink.per_row(with_service),
+        lambda: AckSink.per_row(lambda message: None, resources=dict),
+        lambda: AckSink.per_row(lambda message: None, then=lambda outcomes: None),  # type: ignore[arg-type]
+        lambda: AckSink.per_row(with_service, resources=lambda name: name),  # type: ignore[arg-type]
+        lambda: AckSink(None),  # type: ignore[arg-type]
+        lambda: AckSink(lambda batch: None),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(InvalidOption, match="it cannot be called with"):
+            made()
+    AckSink.per_row(with_service, resources=dict)
+    AckSink.per_row(partial(with_service, service=1))
+    AckSink.per_row(print, then=print)

@@ -151,7 +151,7 @@ def _large(batch: DataFrame) -> DataFrame:
     ("transform", "error"),
     [
         (lambda batch: batch.select("value"), "MissingColumns: KafkaSink"),
-        (lambda batch: batch.select("value", F.lit(1).alias("message")), "column 'message' is a int"),
+        (lambda batch: batch.select("value", F.lit(1).alias("message")), "column 'message' has the type int"),
         (lambda batch: batch.select("message"), "NoMessageColumn"),
         (_elsewhere, "OutputOfNoMessage: KafkaSink: the column message of a row names offset 100"),
         (_large, "MessageRefused: Kafka refused a message of 2000000 bytes"),

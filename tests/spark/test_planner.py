@@ -13,7 +13,8 @@ from confluent_kafka import Producer
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from spark_cursor_source.client import Client
-from spark_cursor_source.core.marker import End, Release, Seek, Start
+from spark_cursor_source.core.limits import Limits
+from spark_cursor_source.core.marker import End, Release, Seek, SetLimits, Start
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import InvalidOption, QueueIdConflict
@@ -194,6 +195,27 @@ def test_trigger_once_reads_all_there_is_in_its_only_batch(
     assert once.rows(once.tasks()) == [(0, 2), (1, 2), (2, 1)]
 
 
+@pytest.mark.parametrize("given", [{}, {"subscriptionType": "shared", "maxOutstanding": 30}])
+def test_trigger_once_waits_until_the_rate_of_an_operator_allows_all_there_is(
+    make_desk: MakeDesk, given: dict[str, object]
+) -> None:
+    desk = make_desk()
+    desk.put(b"x")
+    first = Query(desk.reader(**given))
+    first.next()
+    first.reader.stop()
+    rate = 30
+    desk.say(SetLimits(cell=desk.cell(), limits=Limits(rate=rate)))
+    desk.until(lambda cursor: cursor.limits.rate == rate)
+    desk.put(*[b"x"] * 50)
+    began_s = time.monotonic()
+    once = Query(desk.reader(**given), first.end)
+    once.end = once.reader.latestOffset(once.start, ReadAllAvailable())
+    passed_s, came = time.monotonic() - began_s, len(once.rows(once.tasks()))
+    assert came == (29 if given else 50), "all that the limit of outstanding messages allows"
+    assert came <= rate * passed_s
+
+
 def test_a_query_with_another_queue_id_is_refused(make_desk: MakeDesk) -> None:
     desk = make_desk()
     desk.put(b"x", key=b"mails")
@@ -263,9 +285,10 @@ def test_a_queue_topic_that_is_created_again_is_read_from_its_beginning_where_lo
     assert (2, 1) in later.until_rows(lambda offset, _: offset == 2)
 
 
+@pytest.mark.parametrize("seen", ["queue_topic_deleted", "assigned_topics_deleted"])
 @pytest.mark.parametrize("kind", ["exclusive", "shared"])
 def test_a_query_whose_only_topic_is_deleted_goes_on_when_it_is_created_again(
-    make_desk: MakeDesk, caplog: pytest.LogCaptureFixture, kind: str
+    make_desk: MakeDesk, caplog: pytest.LogCaptureFixture, kind: str, seen: str
 ) -> None:
     # S(0, 1) | the topic is deleted, which the query sees | it is created again | S(0, 1) of the new one
     desk = make_desk()
@@ -276,7 +299,7 @@ def test_a_query_whose_only_topic_is_deleted_goes_on_when_it_is_created_again(
 
     def is_seen() -> bool:
         query.look()
-        return "event=queue_topic_deleted" in caplog.text
+        return f"event={seen}" in caplog.text
 
     wait_until(is_seen)
     query.look()  # without a topic

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.broker
 
 MODES = pytest.mark.parametrize("mode", ["batch", "cumulative"])
 FAR = "1h"
+IN_ORDER = {"ackMode": "batch", "ordering": "key", "leaseTimeout": "10m"}
 
 
 def put(desk: Desk, *delays: str | None, partition: int = 0) -> None:
@@ -59,6 +60,23 @@ def dead_run(desk: Desk, mode: str) -> Query:
     query.reader.stop()
     desk.until(lambda cursor: len(cursor.leased) == 3)
     return query
+
+
+def dead_run_in_order(desk: Desk) -> tuple[Query, OffsetSet]:
+    """A query that has ended, and its last batch of which nothing was read: 1 waits for 0, and 2 does not."""
+    dead = Query(desk.reader(**IN_ORDER))
+    desk.put(b"x", key=b"a")
+    assert dead.rows(dead.next()) == [(0, 1)]
+    zero = OffsetSet.of((0, 1))
+    desk.say(Release(cell=desk.cell(), offsets=zero, delivery_count=1, delay_ms=3_600_000))
+    desk.until(lambda cursor: cursor.delayed)
+    for key in (b"a", b"b"):
+        desk.put(b"x", key=key)
+    dead.next()
+    dead.reader.stop()
+    unread = OffsetSet.of((1, 3))
+    desk.until(lambda cursor: cursor.leased == unread)
+    return dead, unread
 
 
 def commit(query: Query) -> None:
@@ -113,30 +131,49 @@ def test_messages_that_a_dead_run_did_not_read_behind_one_of_their_key_are_deliv
     # run A: 0 (key a) is released for long, S(1-2, 1) of keys a and b, Spark commits, and it dies
     # run B: 2 comes again, and 1 when 0 has ended
     desk = make_desk()
-    more = {"ackMode": "batch", "ordering": "key", "leaseTimeout": "10m"}
-    dead = Query(desk.reader(**more))
-    desk.put(b"x", key=b"a")
-    assert dead.rows(dead.next()) == [(0, 1)]
-    zero = OffsetSet.of((0, 1))
-    desk.say(Release(cell=desk.cell(), offsets=zero, delivery_count=1, delay_ms=3_600_000))
-    desk.until(lambda cursor: cursor.delayed)
-    for key in (b"a", b"b"):
-        desk.put(b"x", key=key)
-    dead.next()
-    dead.reader.stop()
-    unread = OffsetSet.of((1, 3))
-    desk.until(lambda cursor: cursor.leased == unread)
-    query = Query(desk.reader(**more), dead.end)
+    dead, unread = dead_run_in_order(desk)
+    query = Query(desk.reader(**IN_ORDER), dead.end)
     for _ in range(2):
         query.look()  # at the tracker's answer
     assert not any(1 in one.offsets for one in desk.markers(EndLeased))
     desk.say(Release(cell=desk.cell(), offsets=unread, delivery_count=1, delay_ms=0))
     assert query.until_rows(lambda *_: True) == [(2, 2)]
     commit(query)
-    desk.say(End(cell=desk.cell(), offsets=zero))
+    desk.say(End(cell=desk.cell(), offsets=OffsetSet.of((0, 1))))
     assert [offset for offset, _ in query.until_rows(lambda *_: True)] == [1]
     commit(query)
     desk.until(lambda cursor: cursor.mark_delete == 2)
+
+
+@MODES
+def test_messages_that_a_run_held_back_are_not_acked_by_one_that_ignores_delivery_times(
+    make_desk: MakeDesk, mode: str
+) -> None:
+    # run A: S(0-2, 1), Spark commits, and it dies     run B: 1 and 2 are acked, S(0, 1) at once
+    desk = make_desk()
+    dead = dead_run(desk, mode)
+    query = Query(desk.reader(ackMode=mode, delayedDelivery="false"), dead.end)
+    assert query.until_rows(lambda *_: True) == [(0, 1)]
+    commit(query)
+    desk.until(lambda cursor: cursor.mark_delete == 2)
+
+
+@MODES
+def test_messages_that_a_run_held_back_behind_one_of_their_key_are_not_acked_by_one_without_order(
+    make_desk: MakeDesk, mode: str
+) -> None:
+    # run A: 0 (key a) is released for long, S(1-2, 1) of keys a and b, Spark commits, and it dies
+    # run B, without an order: 1 and 2 come again
+    desk = make_desk()
+    dead, unread = dead_run_in_order(desk)
+    query = Query(desk.reader(ackMode=mode), dead.end)
+    for _ in range(2):
+        query.look()  # at the tracker's answer
+    desk.put(b"x", key=b"c")
+    assert query.rows(query.next()) == [(3, 1)]
+    commit(query)
+    desk.until(lambda cursor: cursor.totals.acked == 1)
+    desk.until(lambda cursor: cursor.leased == unread)
 
 
 def test_messages_that_became_due_after_a_run_died_are_delivered(make_desk: MakeDesk) -> None:

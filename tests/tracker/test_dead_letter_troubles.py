@@ -12,10 +12,12 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AclOperation, AdminClient
 
-from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.cell import Cell, control_partition
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import CloseBreaker, Hello, Reject, Release, Start, Withhold
 from spark_cursor_source.core.offsets import OffsetSet
+from spark_cursor_source.core.policy import RedeliveryPolicy
+from spark_cursor_source.core.rescue import RescuePlace
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import CopiesNotDurable, KafkaUnavailable
 from spark_cursor_source.kafka.admin import ClusterAdmin
@@ -29,6 +31,8 @@ from spark_cursor_source.tracker.outbox import Outbox
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import marker as marker_wire
 from spark_cursor_source.wire import redelivery as redelivery_wire
+from spark_cursor_source.wire import rescue as rescue_wire
+from spark_cursor_source.wire.rescue_pb2 import RescuedMessage
 from tests.conftest import CreateTopic, DeleteTopic
 from tests.kafka.control_plane import (
     PARTITIONS,
@@ -311,6 +315,43 @@ def test_copies_that_cannot_be_read_are_held_and_the_messages_of_the_queue_are_w
     assert (done.copied, done.lost) == (2, 0)
     assert [one.offsets for one in done.withheld] == [offsets((2, 3))]
     assert outbox.copy([dead_letter_of(queue, (5, 6))]).copied == 1
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_a_copy_that_cannot_be_read_does_not_stop_the_tracker(
+    control: Control, new_outbox: Callable[..., Outbox], queue: Cell, topics: ClusterAdmin, version: int
+) -> None:
+    topics.delete_records({(control.queue, 0): 3})
+    rescue, place = (
+        f"rescue-{control.name}",
+        RescuePlace(queue.topic, topics.describe([queue.topic])[queue.topic].topic_id, 0),
+    )
+    topics.ensure_rescue(rescue)
+    keys = [rescue_wire.record_key(control.markers, place, offset) for offset in (1, 2)]
+    values = [RescuedMessage(version=which).SerializeToString() for which in (version, 1)]
+    number = control_partition(rescue_wire.place_key(place), topics.describe([rescue])[rescue].partitions)
+    produce(
+        control.config,
+        rescue,
+        [{"key": key, "value": value, "partition": number} for key, value in zip(keys, values, strict=True)],
+    )
+    outbox = new_outbox(control, rescue=Rescue(control.config, rescue, control.markers))
+    done = outbox.copy([dead_letter_of(queue, (1, 5))])
+    found = (done.copied, done.lost, [one.offsets for one in done.withheld])
+    assert found == ((3, 1, []) if version == 0 else (2, 0, [offsets((1, 3))]))
+
+
+def test_dead_letters_do_not_come_back_as_messages_of_their_own_queue(
+    control: Control, new_outbox: Callable[..., Outbox], queue: Cell
+) -> None:
+    before = len(read_all(control.config, control.queue))
+    policy = RedeliveryPolicy(dead_letter_topic="{topic}")
+    outbox = new_outbox(control, policy_for=lambda name: policy)
+    done = outbox.copy([dead_letter_of(queue, (2, 5))])
+    assert (done.copied, done.lost) == (0, 0)
+    assert [(one.offsets, one.tries) for one in done.withheld] == [(offsets((2, 5)), 1)]
+    assert "deadLetterTopic" in done.withheld[0].why
+    assert len(read_all(control.config, control.queue)) == before
 
 
 def test_where_a_try_has_just_failed_nothing_new_is_tried_for_a_while() -> None:

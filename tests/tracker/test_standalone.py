@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -18,8 +20,10 @@ from spark_cursor_source.consumer.tracker_watch import unread_markers
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import End, Hello, Marker, Seek, Start
+from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import MissingOption, TrackerFenced, TrackerOwnedByAnother
 from spark_cursor_source.kafka.admin import ClusterAdmin
+from spark_cursor_source.kafka.admin_requests import AdminRequests
 from spark_cursor_source.metrics.table import TRACKER_PARTITIONS
 from spark_cursor_source.topics.cursors import CursorTable
 from spark_cursor_source.topics.tracker_progress import is_replica, read_progress
@@ -30,6 +34,7 @@ from tests.kafka.control_plane import (
     PARTITIONS,
     Control,
     cell_of,
+    control_on,
     offsets,
     produce,
     read_all,
@@ -330,6 +335,35 @@ def test_a_wait_for_the_end_is_interrupted_by_a_signal_that_comes_just_before_it
             tracker.wait()
         assert not tracker.wait(0)
     assert tracker.wait()
+
+
+def test_a_close_without_brokers_ends_in_seconds_and_the_next_tracker_goes_on(
+    mortal: EmbeddedKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asks, ask = threading.Event(), AdminRequests.ask
+
+    def asked(self: AdminRequests, *what: Any, **how: Any) -> Any:
+        if threading.current_thread() is tracker._thread:
+            asks.set()
+        return ask(self, *what, **how)
+
+    control = control_on(mortal).create()
+    cell = cell_of(control.queue)
+    tracker = Tracker(options_of(control, tmp_path)).start()
+    put(control, hello(cell))
+    wait_until(answered(control, [cell]))
+    monkeypatch.setattr(AdminRequests, "ask", asked)
+    mortal.kill()
+    assert asks.wait(PATIENCE_S)
+    began = time.monotonic()
+    tracker.close()
+    assert time.monotonic() - began < 30
+    tracker.close()
+    mortal.start()
+    with running(control, tmp_path):
+        put(control, hello(cell, "next"))
+        wait_until(answered(control, [cell], "next"))
+    wait_until(lambda: not tracker._thread.is_alive())
 
 
 # -- two kinds ---------------------------------------------------------------------------------------------

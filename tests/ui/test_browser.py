@@ -22,12 +22,14 @@ import uvicorn
 from spark_cursor_source.admin.subscriptions import EARLIEST, Subscriptions
 from spark_cursor_source.client import QueueConsumer, QueueMessage, Service, ServiceConfig
 from spark_cursor_source.devkit.broker import EmbeddedKafka
+from spark_cursor_source.kafka import admin
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.tracker import Tracker
 from spark_cursor_source.ui import Collector, UiSettings, create_app, views
+from spark_cursor_source.wire import cursor as cursor_wire
 from tests.beside import beside
 from tests.conftest import ROOT
-from tests.kafka.control_plane import Control, control_on, produce
+from tests.kafka.control_plane import Control, cell_of, control_on, cursor_of, produce
 from tests.ui.conftest import settings_of
 from tests.ui.test_command import COMMAND
 from tests.waiting import wait_until
@@ -347,6 +349,66 @@ def test_a_blocked_message_is_seen_and_leads_to_the_one_that_it_waits_for(
         page.get_by_role("link", name="offset 0").first.click()
         page.get_by_role("heading", name="Message 0").wait_for()
         page.get_by_text("blocks 1 message").wait_for()
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "scheme"),
+    [("light", WIDE, "light"), ("dark", WIDE, "dark"), ("narrow", NARROW, "light")],
+)
+def test_a_partition_without_a_leader_is_told_where_its_subscriptions_are(
+    browser: Any,
+    queue: Control,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    name: str,
+    size: Any,
+    scheme: str,
+) -> None:
+    leaders_of = admin.leaders_of
+
+    def without_leader(*given: Any, **more: Any) -> Any:
+        leaders, denied = leaders_of(*given, **more)
+        return leaders | {(queue.queue, 0): None}, denied
+
+    monkeypatch.setattr(admin, "leaders_of", without_leader)
+    settings = settings_of(queue)
+    with (
+        Collector(settings) as collector,
+        served(collector, settings) as (address, _),
+        tab(browser, size, scheme) as page,
+    ):
+        page.goto(address)
+        page.get_by_text("end unknown").first.wait_for()
+        picture(page, f"end-unknown-{name}", tmp_path)
+        page.get_by_role("link", name="billing").click()
+        page.get_by_text("The end of the log is unknown").wait_for()
+        page.get_by_text(f"partition 0 of topic '{queue.queue}' has no leader").wait_for()
+        picture(page, f"end-unknown-subscription-{name}", tmp_path)
+        assert page.evaluate(WIDER) <= 0
+
+
+@pytest.mark.parametrize("size", [WIDE, NARROW])
+def test_a_long_name_leaves_the_other_columns_in_the_window(
+    browser: Any, broker: EmbeddedKafka, tmp_path: Path, size: dict[str, int]
+) -> None:
+    control = control_on(broker).create()
+    ClusterAdmin(control.config).create({control.queue: (1, {})})
+    for name in ("W" * 200, "short"):
+        cursor = cursor_of(cell_of(control.queue, subscription=name), 0)
+        produce(
+            control.config, control.cursors, [{"key": cursor.cell.key, "value": cursor_wire.encode(cursor)}]
+        )
+    settings = settings_of(control)
+    with (
+        Collector(settings) as collector,
+        served(collector, settings) as (address, _),
+        tab(browser, size) as page,
+    ):
+        page.goto(address)
+        page.get_by_role("link", name="short").wait_for()
+        picture(page, f"long-name-{size['width']}", tmp_path)
+        state = page.locator("tbody tr").first.locator("td").first.bounding_box()
+        assert state["x"] < min(500, size["width"])
 
 
 SILENT_MS = 16_000  #: after this time without an event, a page says that it hears nothing

@@ -480,6 +480,9 @@ def test_each_type_is_read_when_nothing_is_missing(kind: int) -> None:
         pytest.param(CELL.key, v2(type=6, position=-1), "no position", id="a Seek before the beginning"),
         pytest.param(CELL.key, v2(type=7, position=None), "no position", id="a Hello without a position"),
         pytest.param(CELL.key, v2(delivery_count=2**32 - 1), "beyond belief", id="four billion deliveries"),
+        pytest.param(
+            CELL.key, v2(type=12, trouble="no", tries=2**32 - 1), "beyond belief", id="four billion tries"
+        ),
     ],
 )
 def test_what_is_not_surely_a_marker_is_refused(key: bytes | None, value: bytes | None, why: str) -> None:

@@ -102,18 +102,19 @@ class QueueConsumer(ClosedAtExit):
         """Writes pending settlements, releases buffered messages and leaves the consumer group.
 
         Messages that were received and not settled are redelivered when their leases expire. Another close
-        has no effect, unless the first one was interrupted while it waited for a fetch: then it goes on.
+        has no effect, unless the first one was interrupted while it waited for a fetch or for the end of an
+        embedded tracker: then it goes on.
 
         Raises:
             NotSettled: brokers were unavailable for the client's timeout. The consumer is closed, and acked
                 messages may be redelivered.
         """
         self._feed.stop()  # not one of the parts: no client may be closed while the thread uses it
-        if self._closed:
-            return
-        self._closed = True
         with ExitStack() as parts:  # each is closed, also after an error or interrupt of another
             if self._tracker is not None:
                 parts.callback(self._tracker.release)
+            if self._closed:
+                return
+            self._closed = True
             for part in (self._counts, self._sender, self._feed, self._batcher):  # the last one first
                 parts.callback(part.close)

@@ -87,6 +87,10 @@ class Feed(ABC):
     def _step(self) -> None:
         """Runs one short round. Raises the error of a failed round."""
 
+    def _trouble(self) -> CursorqError | None:
+        """Returns the error for which no partition can be read, although the round has not failed."""
+        return None
+
     def _paused(self) -> frozenset[int]:
         """Returns the paused partitions. The state is at most ``FOLLOW_S`` old."""
         if self._look_at_states.is_time():
@@ -134,7 +138,7 @@ class Feed(ABC):
                 self._closing.wait(pause_s)
                 pause_s = min(2 * pause_s, _MOST_PAUSE_S)
             else:
-                self._buffer.trouble, pause_s = None, _LEAST_PAUSE_S
+                self._buffer.trouble, pause_s = self._trouble(), _LEAST_PAUSE_S
 
     def _delivery(self, cell: Cell, delivery_count: int, began_ms: int | None = None) -> Delivery:
         return Delivery(

@@ -14,9 +14,10 @@ from spark_cursor_source.client.queues.ack_batcher import AckBatcher
 from spark_cursor_source.client.queues.buffer import ReceiveBuffer
 from spark_cursor_source.client.queues.feed import LOOK_S, Feed
 from spark_cursor_source.client.queues.message import QueueMessage, unreceived
+from spark_cursor_source.client.queues.read_pauses import ReadPauses
 from spark_cursor_source.client.queues.rescued_spans import RescuedSpans
 from spark_cursor_source.consumer.client_assignment import ClientAssignment
-from spark_cursor_source.consumer.client_member import ClientMember, Lost
+from spark_cursor_source.consumer.client_member import ClientMember, Lost, Unread
 from spark_cursor_source.consumer.known_topics import KnownTopics
 from spark_cursor_source.consumer.limits import ConsumerLimits
 from spark_cursor_source.consumer.lost_members import LostMembers
@@ -29,7 +30,9 @@ from spark_cursor_source.core.marker import End, Marker, Release, Start
 from spark_cursor_source.core.offsets import EMPTY, OffsetSet
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.core.subscription_type import SubscriptionType
+from spark_cursor_source.errors import CursorqError
 from spark_cursor_source.kafka.admin import ClusterAdmin
+from spark_cursor_source.kafka.append_watch import AppendWatch
 from spark_cursor_source.kafka.collector import collector_paused
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import Pace
@@ -45,6 +48,8 @@ from spark_cursor_source.topics.redeliveries import RedeliveryLog
 from spark_cursor_source.topics.redelivery_partitions import RedeliveryPartitions
 from spark_cursor_source.topics.rescue import Rescue
 
+_ANNOUNCED_MS = 1_000  # interval of looks for announcements of which there was no notice
+_RESCUE_MS = 10_000  # of one request, during which the messages of no partition are read
 _UNUSED_S = 1.0  # how long an unused rate is kept: an application that is late gets no burst
 
 
@@ -109,9 +114,10 @@ class FeedV2(Feed):
             on_removed=self._on_removed,
             on_truncated=self._on_truncated,
         )
-        rescue = Rescue(reading, config.rescue_topic, config.marker_topic)
-        self._rescue = rescue
-        self._rescued = RescuedSpans(rescue, config.message_topic, self._on_lost)
+        rescue_ms = min(config.timeout_ms, _RESCUE_MS)
+        self._rescue = Rescue(reading, config.rescue_topic, config.marker_topic, timeout_ms=rescue_ms)
+        self._pauses = ReadPauses(config.message_topic)
+        self._rescued = RescuedSpans(self._rescue, config.message_topic, self._on_lost, self._pauses)
         self._starts = Starts(write, self._run.id_of, lease_ms=config.redelivery_timeout_ms)
         pending = ClientRedeliveries(
             RedeliveryLog(reading, config.redeliveries_topic, subscription=subscription),
@@ -129,21 +135,23 @@ class FeedV2(Feed):
             limits=ConsumerLimits(subscription, self._cursors, longest_s=_UNUSED_S),
         )
         self._assignment = assignment
-        self._look_for_announced = Pace(int(LOOK_S * 1000))
+        self._look_for_announced = Pace(_ANNOUNCED_MS)
+        self._announced = AppendWatch(reading)
         self._new_came = False  # True if the last fetch returned new messages
         self._fetches_again = False  # True after a failed write of Starts: their messages are fetched again
 
     def _close(self) -> None:
         self._rescued.drop(self._rescued.partitions)
         self._member.close()
-        for client in (self._reader, self._cursors):
+        for client in (self._reader, self._cursors, self._announced):
             client.close()
 
     def _step(self) -> None:
-        if self._look_for_announced.is_time():
-            self._member.read_announcements()
+        if self._look_for_announced.is_time() or self._announced.wait(0):
+            self._announced.begin(self._member.read_announcements())
         self._leave(self._member.drop_lost())
         if begin := self._member.greet():
+            self._pauses.forget(begin)
             self._rescued.drop(begin)
             self._reader.follow(begin)
         self._assignment.report_positions()
@@ -153,7 +161,7 @@ class FeedV2(Feed):
 
     def _deliver(self, paused: frozenset[int]) -> None:
         """Delivers suspects, redeliveries or new messages, by the same turns as a query's planner."""
-        if self._member.unread is not None:
+        if self._member.unread.keys() - self._pauses.partitions:
             self._read_started()
             return
         quota = self._member.next(
@@ -181,8 +189,10 @@ class FeedV2(Feed):
         """Releases the messages of lost partitions that no application has received."""
         if not lost.cells:
             return
-        self._reader.leave({cell.partition for cell in lost.cells})
-        self._rescued.drop(cell.partition for cell in lost.cells)
+        partitions = {cell.partition for cell in lost.cells}
+        self._reader.leave(partitions)
+        self._pauses.forget(partitions)
+        self._rescued.drop(partitions)
         self._withdraw(lambda message: message.delivery.cell in lost.cells)
         for delivery, began_ms in lost.unread:
             release = unreceived(delivery.cell, delivery.offsets, delivery.delivery_count, began_ms=began_ms)
@@ -213,7 +223,7 @@ class FeedV2(Feed):
         for span in fetched:
             self._assignment.examined(span.partition, span.stop)
         for number in started:
-            self._put(number, ours[number], 1)
+            self._put(number, ours[number], 1, self._starts.began_ms)
         if follow := {number: at for number, at in follow.items() if self._holds(number)}:
             self._reader.follow(follow)
 
@@ -273,7 +283,9 @@ class FeedV2(Feed):
         count = start.delivery_count
         self._batcher.track(start.cell, start.offsets, run_id=start.run_id, delivery_count=count)
 
-    def _put(self, partition: int, messages: Sequence[Record], delivery_count: int) -> None:
+    def _put(
+        self, partition: int, messages: Sequence[Record], delivery_count: int, began_ms: int | None
+    ) -> None:
         """Buffers messages whose Starts are stored. Releases delayed messages until their delivery time."""
         cell = self._assignment.cell_of(partition)
         if self._config.delayed_delivery:
@@ -282,7 +294,7 @@ class FeedV2(Feed):
             for again_ms, offsets in early:
                 later = Release(cell=cell, offsets=offsets, delivery_count=delivery_count, due_ms=again_ms)
                 self._batcher.settle(later)
-        delivery = self._delivery(cell, delivery_count, self._starts.began_ms)
+        delivery = self._delivery(cell, delivery_count, began_ms)
         with collector_paused():
             received = list(map(QueueMessage, messages, repeat(delivery)))
         self._buffer.put(received)
@@ -299,18 +311,28 @@ class FeedV2(Feed):
         return is_any
 
     def _read_started(self) -> None:
-        if self._member.unread is not None:
-            self._read_again(self._member.unread)
-            self._member.unread = None
+        """Reads the started redeliveries, except those of partitions in a pause."""
+        for number in self._member.unread.keys() - self._pauses.partitions:
+            unread = self._member.unread[number]
+            if len(unread.piece.offsets) > self._buffer.room:  # others came during a pause
+                self._closing.wait(LOOK_S)
+                continue
+            with self._pauses.reading(number):
+                self._read_again(unread)
+                del self._member.unread[number]
 
-    def _read_again(self, piece: Slice) -> None:
+    def _trouble(self) -> CursorqError | None:
+        return self._pauses.trouble({cell.partition for cell in self._assignment.cells})
+
+    def _read_again(self, unread: Unread) -> None:
+        piece = unread.piece
         messages, missing = redelivered(
             self._reading | {"isolation.level": self._config.isolation.value},
             piece,
             stall_timeout_ms=self._config.timeout_ms,
             rescue=self._rescue,
         )
-        self._put(piece.partition, messages, piece.delivery_count)
+        self._put(piece.partition, messages, piece.delivery_count, unread.began_ms)
         for why, offsets in missing:
             # Without this End, offsets without a message would be redelivered forever.
             cell, gap = self._assignment.cell_of(piece.partition), why is Missing.GAP

@@ -15,6 +15,7 @@ from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.rights import of_producer
+from spark_cursor_source.options.arguments import check_headers
 from spark_cursor_source.options.client import ClientOptions
 from spark_cursor_source.options.kafka import KafkaOptions
 from spark_cursor_source.options.service import ServiceConfig
@@ -128,7 +129,7 @@ class QueueProducer(ClosedAtExit):
             stream=self._topic,
             value=payload,
             key=key if self._queue_id is None else self._queue_id,
-            headers=tuple(headers),
+            headers=check_headers(headers),
             correlation_id=None,
             partition=None,
             partitioner=_by_key if self._queue_id is None else _any_partition,

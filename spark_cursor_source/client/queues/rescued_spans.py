@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from spark_cursor_source.client.queues.read_pauses import ReadPauses
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.errors import CursorqError
 from spark_cursor_source.kafka.tail_consumer import Fetched
@@ -33,9 +34,11 @@ class RescuedSpans:
     messages for acked ones.
     """
 
-    def __init__(self, rescue: Rescue, topic: str, on_lost: Callable[[int, OffsetSet], None]) -> None:
+    def __init__(
+        self, rescue: Rescue, topic: str, on_lost: Callable[[int, OffsetSet], None], pauses: ReadPauses
+    ) -> None:
         """``on_lost`` is called with the offsets of a partition that have no copy. It may raise."""
-        self._rescue, self._topic, self._on_lost = rescue, topic, on_lost
+        self._rescue, self._topic, self._on_lost, self._pauses = rescue, topic, on_lost, pauses
         self._spans: dict[int, _Span] = {}
 
     @property
@@ -59,14 +62,16 @@ class RescuedSpans:
     def next(self, most: int, *, paused: Collection[int]) -> tuple[Fetched, bool] | None:
         """Returns the next messages of one partition, and whether they are its last ones.
 
-        Returns None if there are no messages.
+        Returns None if there are no messages, or if all wait for the end of a pause.
 
         Raises:
-            KafkaUnavailable, NotAuthorized, KafkaRefused, and the errors of ``on_lost``
+            NotAuthorized, KafkaRefused, and the errors of ``on_lost``
         """
-        for number, span in self._spans.items():
-            if number not in paused:
-                return self._next(number, span, most)
+        waiting = self._pauses.partitions.union(paused)
+        for number, span in list(self._spans.items()):
+            if number not in waiting:
+                with self._pauses.reading(number):
+                    return self._next(number, span, most)
         return None
 
     def _next(self, number: int, span: _Span, most: int) -> tuple[Fetched, bool]:

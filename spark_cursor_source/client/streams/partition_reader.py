@@ -22,7 +22,7 @@ from spark_cursor_source.errors import (
 from spark_cursor_source.kafka.admin import ClusterAdmin, TopicInfo
 from spark_cursor_source.kafka.config import client_config, open_client
 from spark_cursor_source.kafka.config_roles import FEW_RECORDS, consumer_config
-from spark_cursor_source.kafka.deadline import Deadline
+from spark_cursor_source.kafka.deadline import Deadline, Pace
 from spark_cursor_source.kafka.error_codes import error_of, refusal
 from spark_cursor_source.kafka.reading import PartitionReads, offset_of
 from spark_cursor_source.kafka.record_headers import headers_of
@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 _AT_ONCE = 500
 _WAIT_S = 0.1
 _PAUSED_S = 0.05
+_LOOK_MS = 200  # interval of looks at a stream with new records; to delete and recreate it takes longer
 # Publishers may learn late that a partition is readonly. Their messages of this interval are delivered too.
 _SETTLE_MS = int(4 * FOLLOW_S * 1000)
 
@@ -106,7 +107,11 @@ class PartitionReader:
 
     def _first_position(self) -> int:
         """Returns the first offset to read. A future start offset begins at the current end."""
-        return max(min(self._first, self._end()), self._topics.beginning_offsets([self._place])[self._place])
+        end = self._end()
+        try:
+            return max(min(self._first, end), self._topics.beginning_offsets([self._place])[self._place])
+        except (TopicNotFound, TopicGone) as gone:
+            raise NoSuchStream(self._topic.name) from gone
 
     def _is_over(self) -> bool:
         if self._stop is not None and self._position >= self._stop:
@@ -156,6 +161,7 @@ class _Reads(PartitionReads):
     ) -> None:
         super().__init__(consumer, topic.name, {partition: start})
         self._topics, self._info, self._partition = topics, topic, partition
+        self._look_at_stream = Pace(_LOOK_MS)
 
     def next_records(self) -> list[KafkaMessage]:
         """Returns the next records. The list is empty if only ends and errors, or nothing, arrived."""
@@ -163,6 +169,8 @@ class _Reads(PartitionReads):
         records = self.sift(messages)
         if not records:
             self.quiet()
+        elif self._look_at_stream.is_time():
+            self.look()  # a stream that was recreated since may have records at the same offsets
         return records
 
     def look(self) -> None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from spark_cursor_source.client.streams.receipts import HEADER_CORRELATION_ID, HEADER_SUBJECT
 from spark_cursor_source.errors import InvalidArgument
+from spark_cursor_source.options.arguments import check_number
+from spark_cursor_source.options.kinds import MAX_LONG
 
 
 class Where(enum.StrEnum):
@@ -50,17 +52,17 @@ class StartAt:
     @classmethod
     def offset(cls, offset: int) -> StartAt:
         """Starts at the first message with this offset or a higher one. The message may be in the future."""
-        return cls(Where.OFFSET, _not_negative("offset", offset))
+        return cls(Where.OFFSET, _checked("offset", offset))
 
     @classmethod
     def time_ms(cls, at_ms: int) -> StartAt:
         """Starts at the first message with this timestamp (ms since 1970) or a later one."""
-        return cls(Where.TIME, _not_negative("at_ms", at_ms))
+        return cls(Where.TIME, _checked("at_ms", at_ms))
 
     @classmethod
     def ago_ms(cls, delta_ms: int) -> StartAt:
         """Starts like :meth:`time_ms`, with the broker's current time minus ``delta_ms``."""
-        return cls(Where.AGO, _not_negative("delta_ms", delta_ms))
+        return cls(Where.AGO, _checked("delta_ms", delta_ms))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ class StopAt:
     @classmethod
     def offset(cls, offset: int) -> StopAt:
         """Stops after the message with this offset. The message may be in the future."""
-        return cls(Where.OFFSET, _not_negative("offset", offset))
+        return cls(Where.OFFSET, _checked("offset", offset))
 
     @classmethod
     def latest(cls) -> StopAt:
@@ -88,7 +90,7 @@ class StopAt:
     @classmethod
     def time_ms(cls, at_ms: int) -> StopAt:
         """Stops like :meth:`latest`, or before the first message with a timestamp above ``at_ms``."""
-        return cls(Where.TIME, _not_negative("at_ms", at_ms))
+        return cls(Where.TIME, _checked("at_ms", at_ms))
 
 
 def check_order(start: StartAt, stop: StopAt) -> None:
@@ -129,7 +131,5 @@ class Message:
         return None if found is None else found.decode(errors="replace")
 
 
-def _not_negative(argument: str, value: int) -> int:
-    if value < 0:
-        raise InvalidArgument(argument, value, "it is below 0")
-    return value
+def _checked(argument: str, value: int) -> int:
+    return check_number(argument, value, least=0, most=MAX_LONG)

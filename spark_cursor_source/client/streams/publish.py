@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message
 
 from spark_cursor_source.client.streams.admin import Streams
+from spark_cursor_source.client.streams.arguments import check_text
 from spark_cursor_source.client.streams.expected_offset import ExpectedOffsets
 from spark_cursor_source.client.streams.keeper import StreamKeeper
 from spark_cursor_source.client.streams.receipts import (
@@ -57,6 +58,12 @@ class Outgoing:
     partitioner: Partitioner | None
     ack_policy: AckPolicy
     expected_offset: int | None
+
+    def __post_init__(self) -> None:
+        for name, _ in self.headers:
+            check_text("headers", name)
+        if self.correlation_id is not None:
+            check_text("correlation_id", self.correlation_id)
 
 
 class StreamPublisher:
@@ -110,7 +117,7 @@ class StreamPublisher:
                 on_ack(self._acked(message, sent.result()))
             else:
                 assert isinstance(raised, KafkaException)
-                on_ack(_failure(message, error_of(raised), deadline))
+                on_ack(self._failure(message, error_of(raised), deadline))
 
         self._send(message, partition, deadline).add_done_callback(tell)
 
@@ -133,7 +140,7 @@ class StreamPublisher:
         )
 
     def forget(self, stream: str) -> None:
-        """Drops the cached partition count of a deleted stream."""
+        """Drops the cached partition count of a stream."""
         with self._lock:
             self._counts.pop(stream, None)
 
@@ -171,7 +178,7 @@ class StreamPublisher:
                 deadline=deadline,
             )
         except KafkaException as raised:
-            raise _failure(message, error_of(raised), deadline) from raised
+            raise self._failure(message, error_of(raised), deadline) from raised
 
     def _confirmed(self, message: Outgoing, sent: Future[Message], deadline: Deadline) -> Ack:
         try:
@@ -179,7 +186,7 @@ class StreamPublisher:
         except FutureTimeout:
             raise AckTimeout(message.stream, message.correlation_id, deadline.spent_ms) from None
         except KafkaException as raised:
-            raise _failure(message, error_of(raised), deadline) from raised
+            raise self._failure(message, error_of(raised), deadline) from raised
 
     def _publish_expected(self, message: Outgoing, partition: int, expected: int, deadline: Deadline) -> Ack:
         record = Record(message.stream, partition, message.key, message.value, _headers(message))
@@ -188,12 +195,21 @@ class StreamPublisher:
         except KafkaUnavailable as why:
             raise AckTimeout(message.stream, message.correlation_id, deadline.spent_ms) from why
         except (TopicNotFound, TopicGone) as gone:
+            self.forget(message.stream)
             raise NoSuchStream(message.stream) from gone
 
     def _acked(self, message: Outgoing, confirmed: Message) -> Ack:
         ack = _ack(message, confirmed)
         self._keeper.published((ack.stream, ack.partition), ack.offset)
         return ack
+
+    def _failure(self, message: Outgoing, error: KafkaError, deadline: Deadline) -> CursorqError:
+        if error.code() in RETRIABLE:
+            return AckTimeout(message.stream, message.correlation_id, deadline.spent_ms)
+        if error.code() in UNKNOWN_TOPIC:
+            self.forget(message.stream)  # it may be recreated with fewer partitions
+            return NoSuchStream(message.stream)
+        return refusal(error, operation="publish", resource=message.stream)
 
     def _partition_of(self, message: Outgoing, deadline: Deadline) -> int:
         partitions = self._count(message.stream, deadline)
@@ -242,11 +258,3 @@ def _outcome(done: Future[Ack]) -> Ack | CursorqError:
         return done.result()
     assert isinstance(raised, CursorqError)
     return raised
-
-
-def _failure(message: Outgoing, error: KafkaError, deadline: Deadline) -> CursorqError:
-    if error.code() in RETRIABLE:
-        return AckTimeout(message.stream, message.correlation_id, deadline.spent_ms)
-    if error.code() in UNKNOWN_TOPIC:
-        return NoSuchStream(message.stream)
-    return refusal(error, operation="publish", resource=message.stream)

@@ -6,7 +6,7 @@ from spark_cursor_source.client.streams.arguments import check_stream, check_sub
 from spark_cursor_source.client.streams.parts import Parts
 from spark_cursor_source.client.streams.publish import OnAck, Outgoing
 from spark_cursor_source.client.streams.receipts import Ack, AckPolicy, Headers, Partitioner
-from spark_cursor_source.options.arguments import check_number
+from spark_cursor_source.options.arguments import check_headers, check_number
 from spark_cursor_source.options.kinds import MAX_LONG
 
 
@@ -125,7 +125,7 @@ def _outgoing(
         stream=stream,
         value=value,
         key=key,
-        headers=tuple(headers),
+        headers=check_headers(headers),
         correlation_id=correlation_id,
         partition=partition,
         partitioner=partitioner,

@@ -15,6 +15,7 @@ from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.range_reader import RangeReader
+from spark_cursor_source.options.kinds import MAX_LONG
 from spark_cursor_source.topics.streams import StreamStates
 
 _LOOK_BACK = 64  # offsets: usually the newest message is at one of the last two
@@ -93,7 +94,8 @@ class StreamSubscriber:
             case Where.TIME:
                 # The end is read first: a message appended between both requests is newer than this call.
                 end = self._end(place)
-                return min(end, self._topics.offsets_for_time([place], stop.value + 1)[place])
+                after_ms = min(stop.value + 1, MAX_LONG)
+                return min(end, self._topics.offsets_for_time([place], after_ms)[place])
             case _:
                 return None
 

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from spark_cursor_source.admin.oldest import ONE_MESSAGE, oldest_unacked_ms
+from spark_cursor_source.admin.oldest import ONE_MESSAGE, OldestReader
 from spark_cursor_source.admin.past_cursors import cursors_at
 from spark_cursor_source.core.batch import TopicPartition
 from spark_cursor_source.core.cursor import CursorSnapshot
@@ -108,11 +108,13 @@ class CursorsReader(DataSourceReader):
         ends, unknown = self._log_ends([one.cell.topic_partition for one in cursors])
         rows: list[Sequence[Any]] = []
         holes = 0
+        oldest = OldestReader()
         with borrowed_consumer(ONE_MESSAGE | reader_config(self._options)) as consumer:
             for cursor in cursors:
                 place = cursor.cell.topic_partition
                 end = ends.get(place)
-                oldest_ms = None if end is None else oldest_unacked_ms(consumer, cursor, end)
+                first = None if end is None else oldest.read(consumer, cursor, end)
+                oldest_ms = None if first is None else first.at_ms
                 ack_holes = cursor.ack_holes
                 rows.append(_row(cursor, ack_holes, end, unknown.get(place), oldest_ms))
                 holes += ack_holes.count_ranges()
