@@ -117,8 +117,8 @@ class ClientMember:
 
     # -- deliveries ------------------------------------------------------------------------------------
 
-    def read_announcements(self) -> dict[TopicPartition, int]:
-        """Reads the announcements written since the last call. Returns the ends of what was read.
+    def read_announcements(self) -> None:
+        """Reads the announcements written since the last call.
 
         Raises:
             RedeliveriesTopicRecreated: the topic was deleted and created again.
@@ -126,11 +126,8 @@ class ClientMember:
         if self._count.is_time():
             self._pending.count_partitions()
             self._pending.forget_ended(self.assignment.cells, self._cursors)
-        if not self._pending.has_begun:
-            return {}
-        ends = self._pending.ends()
-        self._pending.read(ends)
-        return {place: ends[place[1]] for place in self._pending.partitions}
+        if self._pending.has_begun:
+            self._pending.read(self._pending.ends())
 
     def next(
         self, now_ms: int, *, room: int, paused: Collection[int], is_holding: bool, new_came: bool

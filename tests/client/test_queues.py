@@ -34,7 +34,7 @@ from spark_cursor_source.errors import (
     QueueIdConflict,
     TopicNotFound,
 )
-from spark_cursor_source.kafka.deadline import Deadline, Pace
+from spark_cursor_source.kafka.deadline import Deadline
 from tests.client.conftest import OpenClient, Rig, counts, ids, in_turn, receive, unique, until_paused
 from tests.conftest import ROOT
 from tests.kafka.control_plane import produce, read_all
@@ -545,20 +545,6 @@ def test_brokers_that_are_killed_and_come_back_lose_and_invent_nothing(
     wait_until(all_came)
     wait_until(lambda: is_stored(consumer.flush))
     rig.all_acked(20)
-
-
-def test_a_redelivery_is_noticed_by_a_fetch_that_waits_at_the_broker(rig: Rig) -> None:
-    consumer = rig.consumer()
-    rig.send(b"0")
-    (message,) = receive(consumer, 1)
-    feed = consumer._feed
-    assert isinstance(feed, FeedV2)
-    wait_until(lambda: feed._announced._fetched)
-    feed._look_for_announced = Pace(3_600_000, first_after_ms=3_600_000)
-    for count in (2, 3):
-        message.nack(0)
-        (message,) = receive(consumer, 1)
-        assert message.delivery_count == count
 
 
 def test_a_partition_whose_redeliveries_cannot_be_read_holds_up_no_other(

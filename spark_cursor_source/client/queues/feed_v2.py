@@ -32,7 +32,6 @@ from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.core.subscription_type import SubscriptionType
 from spark_cursor_source.errors import CursorqError
 from spark_cursor_source.kafka.admin import ClusterAdmin
-from spark_cursor_source.kafka.append_watch import AppendWatch
 from spark_cursor_source.kafka.collector import collector_paused
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import Pace
@@ -48,7 +47,6 @@ from spark_cursor_source.topics.redeliveries import RedeliveryLog
 from spark_cursor_source.topics.redelivery_partitions import RedeliveryPartitions
 from spark_cursor_source.topics.rescue import Rescue
 
-_ANNOUNCED_MS = 1_000  # interval of looks for announcements of which there was no notice
 _RESCUE_MS = 10_000  # of one request, during which the messages of no partition are read
 _UNUSED_S = 1.0  # how long an unused rate is kept: an application that is late gets no burst
 
@@ -135,20 +133,19 @@ class FeedV2(Feed):
             limits=ConsumerLimits(subscription, self._cursors, longest_s=_UNUSED_S),
         )
         self._assignment = assignment
-        self._look_for_announced = Pace(_ANNOUNCED_MS)
-        self._announced = AppendWatch(reading)
+        self._look_for_announced = Pace(int(LOOK_S * 1000))
         self._new_came = False  # True if the last fetch returned new messages
         self._fetches_again = False  # True after a failed write of Starts: their messages are fetched again
 
     def _close(self) -> None:
         self._rescued.drop(self._rescued.partitions)
         self._member.close()
-        for client in (self._reader, self._cursors, self._announced):
+        for client in (self._reader, self._cursors):
             client.close()
 
     def _step(self) -> None:
-        if self._look_for_announced.is_time() or self._announced.wait(0):
-            self._announced.begin(self._member.read_announcements())
+        if self._look_for_announced.is_time():
+            self._member.read_announcements()
         self._leave(self._member.drop_lost())
         if begin := self._member.greet():
             self._pauses.forget(begin)
