@@ -64,6 +64,14 @@ def check_number(argument: str, value: int, *, least: int, most: int) -> int:
     return whole
 
 
+def check_text(argument: str, text: str) -> None:
+    """Check that UTF-8 has bytes for a text."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidArgument(argument, text, "UTF-8 has no bytes for a lone surrogate in it") from None
+
+
 def check_headers(headers: Iterable[tuple[str, _Value]]) -> tuple[tuple[str, _Value], ...]:
     """Return the headers of a message to send.
 
@@ -75,11 +83,7 @@ def check_headers(headers: Iterable[tuple[str, _Value]]) -> tuple[tuple[str, _Va
     """
     given = tuple(headers)
     for name, _ in given:
-        try:
-            str(name).encode()
-        except UnicodeEncodeError:
-            why = "the name has a character that UTF-8 cannot encode"
-            raise InvalidArgument("headers", name, why) from None
+        check_text("headers", str(name))
     return given
 
 

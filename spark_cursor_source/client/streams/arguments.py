@@ -31,14 +31,6 @@ def check_subject(subject: str, *, wildcards: bool) -> None:
         raise InvalidArgument("subject", subject, why)
 
 
-def check_text(argument: str, text: str) -> None:
-    """Checks that UTF-8 has bytes for a text. A header's name without them crashes the Kafka client."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise InvalidArgument(argument, text, "UTF-8 has no bytes for a lone surrogate in it") from None
-
-
 def check_partitions(partitions: Collection[int] | None) -> None:
     if partitions is not None and not partitions:
         raise InvalidArgument("partitions", partitions, "it names none; leave it out for all")

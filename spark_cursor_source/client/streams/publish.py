@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message
 
 from spark_cursor_source.client.streams.admin import Streams
-from spark_cursor_source.client.streams.arguments import check_text
 from spark_cursor_source.client.streams.expected_offset import ExpectedOffsets
 from spark_cursor_source.client.streams.keeper import StreamKeeper
 from spark_cursor_source.client.streams.receipts import (
@@ -58,12 +57,6 @@ class Outgoing:
     partitioner: Partitioner | None
     ack_policy: AckPolicy
     expected_offset: int | None
-
-    def __post_init__(self) -> None:
-        for name, _ in self.headers:
-            check_text("headers", name)
-        if self.correlation_id is not None:
-            check_text("correlation_id", self.correlation_id)
 
 
 class StreamPublisher:

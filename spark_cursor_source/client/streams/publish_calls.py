@@ -6,7 +6,7 @@ from spark_cursor_source.client.streams.arguments import check_stream, check_sub
 from spark_cursor_source.client.streams.parts import Parts
 from spark_cursor_source.client.streams.publish import OnAck, Outgoing
 from spark_cursor_source.client.streams.receipts import Ack, AckPolicy, Headers, Partitioner
-from spark_cursor_source.options.arguments import check_headers, check_number
+from spark_cursor_source.options.arguments import check_headers, check_number, check_text
 from spark_cursor_source.options.kinds import MAX_LONG
 
 
@@ -121,6 +121,8 @@ def _outgoing(
 ) -> Outgoing:
     if expected_offset is not None:
         check_number("expected_offset", expected_offset, least=0, most=MAX_LONG)
+    if correlation_id is not None:
+        check_text("correlation_id", correlation_id)
     return Outgoing(
         stream=stream,
         value=value,
