@@ -41,19 +41,19 @@ class OldestReader:
 
     def trouble(self, cell: Cell) -> str | None:
         """Returns why the partition of the cell could not be read; None: it could."""
-        found = self._troubles.get((cell.topic, cell.partition))
+        found = self._troubles.get(cell.topic_partition)
         return None if found is None else found[0]
 
     def rests(self, cell: Cell) -> bool:
-        """Tells whether the partition of the cell could not be read just before."""
-        found = self._troubles.get((cell.topic, cell.partition))
+        """Returns True if the partition of the cell could not be read just before."""
+        found = self._troubles.get(cell.topic_partition)
         return found is not None and not found[1].over
 
     def read(self, consumer: Consumer, cursor: CursorSnapshot, end: int) -> Oldest | None:
         """Returns what :func:`oldest_unacked` does; None if the partition cannot be read for now."""
         if self.rests(cursor.cell):
             return None
-        place = cursor.cell.topic, cursor.cell.partition
+        place = cursor.cell.topic_partition
         try:
             found = oldest_unacked(consumer, cursor, end)
         except (NotAuthorized, ReadError) as why:
