@@ -17,6 +17,7 @@ from spark_cursor_source.kafka.error_codes import ErrorCallback, error_of, shown
 
 _FULL_S = 0.01  # short, because a producer without success reports does not wake the poll
 _FLUSH_S = 0.05
+_LOOK_S = 5.0
 
 Headers = list[tuple[str, str | bytes | None]] | None
 Record = tuple[str, bytes | None, bytes | None, int, Headers]  #: topic, key, value, partition, headers
@@ -162,14 +163,15 @@ class ConfirmedProducer:
     ) -> None:
         """Pass records to a producer in order. Wait while its queue is full.
 
-        The wait for room ends at the deadline, or after the patience if no deadline is given.
+        The wait for room ends at the deadline, or after the patience if no deadline is given. A partition
+        that the producer does not know may be new, so the brokers are asked once.
 
         Raises:
             Rejected: the producer does not accept a record. Earlier ones are sent.
         """
         produce = producer.produce
         for topic, key, value, partition, headers in records:
-            until = deadline
+            until, is_known_anew = deadline, False
             while True:
                 try:
                     if on_delivery is None and headers is None:  # a third faster than with keyword arguments
@@ -181,7 +183,11 @@ class ConfirmedProducer:
                     record = (topic, key, value, partition, headers)
                     until = self._wait_for_room(producer, record, until)
                 except KafkaException as raised:
-                    raise Rejected(error_of(raised), (topic, key, value, partition, headers)) from raised
+                    error = error_of(raised)
+                    if is_known_anew or error.code() != KafkaError._UNKNOWN_PARTITION:
+                        raise Rejected(error, (topic, key, value, partition, headers)) from raised
+                    is_known_anew = True
+                    _look_anew(producer, topic, until)
 
     def send_counted(
         self,
@@ -243,6 +249,13 @@ class ConfirmedProducer:
             time.sleep(_FULL_S)
         self._check()
         return until
+
+
+def _look_anew(producer: Producer, topic: str, until: Deadline | None) -> None:
+    """Ask the brokers for the partitions of a topic, which the producer otherwise does every five minutes."""
+    timeout_s = _LOOK_S if until is None else until.left_s(most=_LOOK_S, least=_FLUSH_S)
+    with contextlib.suppress(KafkaException):
+        producer.list_topics(topic, timeout_s)
 
 
 def is_fatal(error: KafkaError) -> bool:

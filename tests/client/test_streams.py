@@ -7,6 +7,7 @@ import uuid
 import zlib
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from spark_cursor_source.client import Ack, AckPolicy, Client, RoundRobin, StartAt, StopAt, by_key
 from spark_cursor_source.core.stream_metadata import StreamInfo
@@ -195,6 +196,18 @@ def test_a_publisher_learns_that_another_client_made_a_stream_again_with_fewer_p
     with pytest.raises(NoSuchStream):
         client.publish(stream, b"v", partition=2)
     assert [client.publish(stream, b"v").partition for _ in range(3)] == [0, 0, 0]
+
+
+def test_a_publisher_finds_a_partition_that_was_added_since_its_last_message(
+    client: Client, config: dict[str, str], stream: str
+) -> None:
+    client.publish(stream, b"v", partition=2)
+    with pytest.raises(NoSuchStream):
+        client.publish(stream, b"v", partition=3)
+    admin, topics = AdminClient(config), ClusterAdmin(config)
+    admin.create_partitions([NewPartitions(stream, 4)])[stream].result(20)
+    wait_until(lambda: topics.describe([stream])[stream].partitions == 4)
+    assert client.publish(stream, b"v", partition=3).partition == 3
 
 
 def test_acks_of_messages_that_nobody_waits_for_come_once_each_and_before_the_close(

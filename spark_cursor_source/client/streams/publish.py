@@ -205,11 +205,14 @@ class StreamPublisher:
         return refusal(error, operation="publish", resource=message.stream)
 
     def _partition_of(self, message: Outgoing, deadline: Deadline) -> int:
-        partitions = self._count(message.stream, deadline)
-        if message.partition is not None:
-            if not 0 <= message.partition < partitions:
-                raise NoSuchStream(message.stream, message.partition)
-            return message.partition
+        partitions, wanted = self._count(message.stream, deadline), message.partition
+        if wanted is not None:
+            if wanted >= partitions:
+                self.forget(message.stream)  # the partition may be new
+                partitions = self._count(message.stream, deadline)
+            if not 0 <= wanted < partitions:
+                raise NoSuchStream(message.stream, wanted)
+            return wanted
         chosen = (message.partitioner or self._in_turn)(message.key, message.value, partitions)
         if not 0 <= chosen < partitions:
             raise InvalidArgument("partitioner", chosen, f"the stream has partitions 0 to {partitions - 1}")
