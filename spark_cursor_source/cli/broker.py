@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from spark_cursor_source._features import require_library
 from spark_cursor_source.cli.frame import Json
 from spark_cursor_source.cli.output import print_json
 
@@ -40,6 +41,7 @@ def broker(
         if json:
             print_json({"prepared": True})
         return 0
+    require_library("pyspark", what="the embedded broker")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     print(f"cursorq: starting {brokers} broker{'s' * (brokers > 1)} ...", file=sys.stderr, flush=True)
     try:

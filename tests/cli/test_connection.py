@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from spark_cursor_source.admin import stats as admin_stats
 from spark_cursor_source.cli import main
 from spark_cursor_source.cli.cluster import Cluster, cluster_of
 from spark_cursor_source.errors import ProfileUnreadable, UnknownProfile
@@ -196,12 +197,12 @@ def test_a_traceback_is_shown_with_debug_only(
 
 
 def test_an_error_of_our_own_is_one_line_that_asks_for_a_report(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "file").write_text("in the way")
-    assert main(["init", str(tmp_path / "file" / "below")]) == 1
+    monkeypatch.setattr(admin_stats, "read_stats", lambda *_, **__: 1 / 0)
+    assert main(["stats", "--bootstrap-servers", "127.0.0.1:1"]) == 1
     said = capsys.readouterr().err
-    assert said.startswith("cursorq: unexpected NotADirectoryError")
+    assert said.startswith("cursorq: unexpected ZeroDivisionError")
     assert said.endswith("Run it again with --debug and report the traceback.\n")
 
 

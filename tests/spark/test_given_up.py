@@ -118,9 +118,9 @@ def test_no_later_run_acks_what_was_started_and_never_went_out(
     first = planner.latest_offset(start, max_offsets=None)
     flush = MarkerSender.flush
 
-    def flush_and_stand_still(sender: MarkerSender) -> int | None:
+    def flush_and_stand_still(sender: MarkerSender, timeout_s: float) -> int | None:
         monkeypatch.undo()
-        at_ms = flush(sender)
+        at_ms = flush(sender, timeout_s)
         stand_still_ourselves()
         return at_ms
 
