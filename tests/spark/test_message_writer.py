@@ -180,7 +180,7 @@ def test_a_readonly_partition_takes_no_rows_and_a_paused_one_is_resumed_by_them(
         ("key STRING", ("k",), {"topic": "TOPIC"}, "NoMessageColumn: enqueue needs the column 'value'"),
         ("value STRING", ("v",), {"action": "enqueue"}, "Give the option topic, or a column topic"),
         ("value STRING", ("v",), {}, "MissingOption: Option 'action' is missing. To append the rows"),
-        ("value BIGINT", (1,), {"topic": "TOPIC"}, "'value' is a bigint. Give a STRING or BINARY"),
+        ("value BIGINT", (1,), {"topic": "TOPIC"}, "'value' has the type bigint. Give a STRING or BINARY"),
         (
             "value STRING, topic STRING",
             ("v", None),

@@ -52,7 +52,7 @@ def test_copies_are_found_if_a_broker_forgets_a_topic_that_was_there(
     assert rescue.has(queue, ONE) == NONE
     create_topic(cleanup_policy="compact", name=name)
     place = RescuePlace(queue, topics.describe([queue])[queue].topic_id, 0)
-    produce(config, name, [{"key": wire.record_key("markers", place, 0), "value": b"copy"}])
+    produce(config, name, [{"key": wire.record_key("markers", place, 0), "value": COPY}])
     wait_until(lambda: rescue.has(queue, ONE) == ONE)
     deny_once(monkeypatch, name)
     assert rescue.has(queue, ONE) == ONE

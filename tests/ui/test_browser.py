@@ -407,8 +407,9 @@ def test_a_long_name_leaves_the_other_columns_in_the_window(
         page.goto(address)
         page.get_by_role("link", name="short").wait_for()
         picture(page, f"long-name-{size['width']}", tmp_path)
-        state = page.locator("tbody tr").first.locator("td").first.bounding_box()
-        assert state["x"] < min(500, size["width"])
+        # In one call, because a refresh may replace the table between two.
+        left = page.evaluate("document.querySelector('tbody tr td').getBoundingClientRect().left")
+        assert left < min(500, size["width"])
 
 
 SILENT_MS = 16_000  #: after this time without an event, a page says that it hears nothing
