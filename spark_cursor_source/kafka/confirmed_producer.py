@@ -164,14 +164,15 @@ class ConfirmedProducer:
         """Pass records to a producer in order. Wait while its queue is full.
 
         The wait for room ends at the deadline, or after the patience if no deadline is given. A partition
-        that the producer does not know may be new, so the brokers are asked once.
+        that the producer does not know may be new, so the brokers are asked once for its topic.
 
         Raises:
             Rejected: the producer does not accept a record. Earlier ones are sent.
         """
         produce = producer.produce
+        asked: frozenset[str] = frozenset()
         for topic, key, value, partition, headers in records:
-            until, is_known_anew = deadline, False
+            until = deadline
             while True:
                 try:
                     if on_delivery is None and headers is None:  # a third faster than with keyword arguments
@@ -184,9 +185,9 @@ class ConfirmedProducer:
                     until = self._wait_for_room(producer, record, until)
                 except KafkaException as raised:
                     error = error_of(raised)
-                    if is_known_anew or error.code() != KafkaError._UNKNOWN_PARTITION:
+                    if topic in asked or error.code() != KafkaError._UNKNOWN_PARTITION:
                         raise Rejected(error, (topic, key, value, partition, headers)) from raised
-                    is_known_anew = True
+                    asked |= {topic}
                     _look_anew(producer, topic, until)
 
     def send_counted(
