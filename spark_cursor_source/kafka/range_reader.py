@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaException, Message
 from spark_cursor_source.errors import TopicNotFound
 from spark_cursor_source.kafka.config import open_client
 from spark_cursor_source.kafka.config_roles import FEW_RECORDS, consumer_config
-from spark_cursor_source.kafka.deadline import PATIENCE_MS
+from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
 from spark_cursor_source.kafka.error_codes import ErrorCallback, error_of, refusal
 from spark_cursor_source.kafka.reading import PartitionReads, warn_removed
 
@@ -47,17 +47,22 @@ class RangeReader:
         with suppress(KafkaException):
             self._consumer.list_topics(topic, timeout_s)
 
-    def read(self, topic: str, ranges: Mapping[int, tuple[int, int]]) -> Generator[Message]:
+    def read(
+        self, topic: str, ranges: Mapping[int, tuple[int, int]], deadline: Deadline | None = None
+    ) -> Generator[Message]:
         """Yield the records of ``{partition: (start, stop)}``, in order within a partition.
 
         Records that retention has deleted are skipped. A partition that stays shorter than its range, for
         example after the topic was recreated, is read to its end.
 
         Raises:
-            KafkaUnavailable: no progress for the stall timeout.
+            KafkaUnavailable: no progress for the stall timeout, or for the time until the deadline.
             TopicNotFound, NotAuthorized, KafkaRefused
         """
-        reading = _Reading(self._consumer, self._complaints, topic, ranges, self._stall_timeout_ms)
+        stall_ms = self._stall_timeout_ms
+        if deadline is not None:
+            stall_ms = min(stall_ms, int(deadline.left_s() * 1000))
+        reading = _Reading(self._consumer, self._complaints, topic, ranges, stall_ms)
         try:
             reading.assign()
             while reading.unfinished:

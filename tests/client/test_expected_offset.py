@@ -5,12 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 import uuid
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import KafkaError, Message, Producer
 
 from spark_cursor_source.client import Ack, AckPolicy, Client, StartAt, StopAt
 from spark_cursor_source.client.streams.expected_offset import ExpectedOffsets
@@ -153,6 +154,38 @@ def test_a_commit_whose_answer_was_lost_is_found_and_not_doubled(config: dict[st
     expected.close()
     assert landed.offset() == 0
     assert messages_of(config, ledger) == [b"once"]
+
+
+def test_a_commit_whose_marker_is_missing_is_waited_for_until_the_deadline_and_told(
+    config: dict[str, str], ledger: str
+) -> None:
+    # written ---- its outcome is unknown ---- a new producer opens ---- the partition still has it open
+    class Unmarked(TransactionalProducer):
+        def commit(self, records, positions, deadline, *, inspect):  # type: ignore[no-untyped-def]
+            stored: list[Message] = []
+            for record in records:
+                lasting.produce(
+                    record.topic,
+                    record.value,
+                    partition=record.partition,
+                    on_delivery=lambda _, message: stored.append(message),
+                )
+            assert lasting.flush(30) == 0
+            assert inspect(stored)
+            raise Uncertain("commit a transaction", KafkaError(KafkaError._TIMED_OUT))
+
+    lasting = Producer({**config, "transactional.id": uuid.uuid4().hex})
+    lasting.init_transactions(30)
+    lasting.begin_transaction()
+    expected = ExpectedOffsets(config, ClusterAdmin(config), timeout_ms=60_000)
+    expected._producer.__class__ = Unmarked
+    began = time.monotonic()
+    with pytest.raises(KafkaUnavailable, match=rf"'{ledger}', partition 0\. .*a transaction is open"):
+        expected.publish(Record(ledger, 0, None, b"unmarked"), 0, Deadline.after_ms(5_000))
+    assert time.monotonic() - began < 20.0
+    lasting.abort_transaction(30)
+    expected.close()
+    assert messages_of(config, ledger) == []
 
 
 COUNTER = """

@@ -61,7 +61,7 @@ class ExpectedOffsets:
                 try:
                     # open() ends the transaction of the previous attempt, so that its outcome is known.
                     self._producer.open(deadline)
-                    if landed and self._is_there(record, _offset(landed[0])):
+                    if landed and self._is_there(record, _offset(landed[0]), deadline):
                         return landed[0]
                     if self._try(record, expected, landed, deadline):
                         return landed[0]
@@ -90,27 +90,29 @@ class ExpectedOffsets:
 
         def inspect(delivered: Sequence[Message]) -> bool:
             landed[:] = delivered
-            return self._is_next(place, end, _offset(delivered[0]))
+            return self._is_next(place, end, _offset(delivered[0]), deadline)
 
         landed.clear()
         return self._producer.commit([record], [], deadline, inspect=inspect)
 
-    def _is_next(self, place: StreamPartition, end: int, offset: int) -> bool:
+    def _is_next(self, place: StreamPartition, end: int, offset: int, deadline: Deadline) -> bool:
         """True if the uncommitted record at ``offset`` directly follows the messages below ``end``."""
         if offset == end:
             return True
-        if self._topics.end_offsets([place], committed=True)[place] < offset:
+        if self._end(place, deadline, committed=True) < offset:
             return False  # a rival's transaction came first and is still open
-        return self._first_message(place, end, offset) is None  # only transaction markers are between
+        # True if only transaction markers are between.
+        return self._first_message(place, end, offset, deadline) is None
 
-    def _is_there(self, record: Record, offset: int) -> bool:
+    def _is_there(self, record: Record, offset: int, deadline: Deadline) -> bool:
         place = (record.topic, record.partition)
-        return self._first_message(place, offset, offset + 1) is not None
+        self._decided_end(place, deadline)  # the transaction is over, but its marker may not be written yet
+        return self._first_message(place, offset, offset + 1, deadline) is not None
 
     def _checked_end(self, place: StreamPartition, expected: int, deadline: Deadline) -> int:
         end = self._decided_end(place, deadline)
         # Transaction markers, which are no messages, may lie between the last message and the end.
-        if expected > end or self._first_message(place, expected, end):
+        if expected > end or self._first_message(place, expected, end, deadline):
             raise IncorrectOffset(*place, expected, end)
         return end
 
@@ -120,15 +122,20 @@ class ExpectedOffsets:
         This also waits for the previous transaction of this publisher.
         """
         while True:
-            end = self._topics.end_offsets([place], committed=False)[place]
-            if self._topics.end_offsets([place], committed=True)[place] >= end:
+            end = self._end(place, deadline, committed=False)
+            if self._end(place, deadline, committed=True) >= end:
                 return end
             if deadline.over:
                 what = f"publish to '{place[0]}', partition {place[1]}"
                 raise KafkaUnavailable(what, deadline.spent_ms, "a transaction is open")
             deadline.pause(_OPEN_TRANSACTION_S)
 
-    def _first_message(self, place: StreamPartition, start: int, stop: int) -> Message | None:
+    def _end(self, place: StreamPartition, deadline: Deadline, *, committed: bool) -> int:
+        return self._topics.within(deadline).end_offsets([place], committed=committed)[place]
+
+    def _first_message(
+        self, place: StreamPartition, start: int, stop: int, deadline: Deadline
+    ) -> Message | None:
         """Returns the first message in the range, or None."""
         if start >= stop:
             return None
@@ -136,7 +143,7 @@ class ExpectedOffsets:
         if self._reader is None:
             config = client_config(self._kafka, "consumer")
             self._reader = RangeReader(config, committed=True, stall_timeout_ms=self._timeout_ms)
-        with closing(self._reader.read(topic, {number: (start, stop)})) as found:
+        with closing(self._reader.read(topic, {number: (start, stop)}, deadline)) as found:
             return next(found, None)
 
 
