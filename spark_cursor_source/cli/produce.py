@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Annotated
@@ -21,7 +22,7 @@ def _header(text: str) -> tuple[str, bytes]:
     name, equals, value = str(text).partition("=")
     if not name or not equals:
         raise typer.BadParameter(f"'{text}' is not of the form NAME=VALUE", param_hint="'--header'")
-    return name, value.encode()
+    return name, os.fsencode(value)
 
 
 @connected
@@ -63,8 +64,13 @@ def produce(
     if deliver_after is not None:
         parse_duration(deliver_after)  # refused here, and not by a reader later
         given.append((DELIVER_AFTER, deliver_after.encode()))
-    own_key = None if key is None else key.encode()
-    sent = _examples(own_key, messages) if messages else _of_text(own_key, values or _stdin())
+    own_key = None if key is None else os.fsencode(key)
+    sent: Iterable[_Message]
+    if messages:
+        sent = _examples(own_key, messages)
+    else:
+        # A shell may pass bytes that are not UTF-8. os.fsencode returns the same bytes.
+        sent = ((own_key, value) for value in (map(os.fsencode, values) if values else _stdin()))
     if partitions is not None:
         ensure_topic(cluster.kafka, topic, partitions=partitions)
     count = send_messages(cluster.kafka, topic, with_progress(sent, messages, "sending"), headers=given)
@@ -74,14 +80,9 @@ def produce(
         print(f"{count:,} message{'s'[: count != 1]} in {topic}")
 
 
-def _of_text(key: bytes | None, values: Iterable[str]) -> Iterator[_Message]:
-    for value in values:
-        yield key, value.encode()
-
-
-def _stdin() -> Iterator[str]:
-    for line in sys.stdin:
-        yield line.removesuffix("\n")
+def _stdin() -> Iterator[bytes]:
+    for line in sys.stdin.buffer:
+        yield line.removesuffix(b"\n").removesuffix(b"\r")
 
 
 def _examples(key: bytes | None, count: int) -> Iterator[_Message]:

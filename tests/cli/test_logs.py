@@ -18,7 +18,7 @@ from spark_cursor_source.core.stats import PartitionStats, Stats, SubscriptionSt
 from spark_cursor_source.errors import TopicNotFound
 from tests.cli.conftest import Says
 from tests.client.conftest import Rig, receive
-from tests.kafka.control_plane import produce
+from tests.kafka.control_plane import produce, read_all
 from tests.waiting import wait_until
 
 
@@ -29,7 +29,7 @@ def test_messages_are_produced_and_followed_to_their_markers(
     rig = make_rig(1)
     says = says_of(rig)
     assert says("produce", "Q", "one", "two", "--key", "k", "--header", "trace=7") == ["2 messages in Q"]
-    monkeypatch.setattr("sys.stdin", io.StringIO("three\n"))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"three\n")))
     assert json.loads("".join(says("produce", "Q", "--json"))) == {"topic": "Q", "messages": 1}
     assert [line.split("  ")[1:3] for line in says("tail", "Q")] == [
         [f"Q/0/{offset}", "unread"] for offset in range(3)
@@ -63,6 +63,21 @@ def test_messages_are_produced_and_followed_to_their_markers(
     assert says("cursor", "set", "mailer", "Q", "41") == ["41"]
     assert json.loads("".join(says("cursor", "get", "mailer", "Q", "--json")))["offset"] == 41
     assert "belongs to" in says("cursor", "set", "s", "Q", "41", code=1)[0]
+
+
+@pytest.mark.broker
+def test_bytes_that_are_no_text_are_produced_as_they_are(
+    make_rig: Callable[..., Rig], says_of: Callable[[Rig], Says], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = make_rig(1)
+    says = says_of(rig)
+    # What Python makes of the bytes ff, fe and fd in an argument.
+    says("produce", "Q", "one\udcff", "--key", "\udcfe", "--header", "trace=\udcfd")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"two\xff\r\nthree\n\nlast")))
+    assert says("produce", "Q") == ["4 messages in Q"]
+    found = read_all(rig.control.config, rig.topic)
+    assert [message.value() for message in found] == [b"one\xff", b"two\xff", b"three", b"", b"last"]
+    assert (found[0].key(), found[0].headers()) == (b"\xfe", [("trace", b"\xfd")])
 
 
 def check_the_markers(rig: Rig, says: Says) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import uuid
 import zlib
 
@@ -109,6 +110,45 @@ def test_what_brokers_cannot_make_is_refused(client: Client) -> None:
         client.create_stream("orders", 0)
     with pytest.raises(InvalidArgument, match=r"^The argument stream='or ders'"):
         client.create_stream("or ders")
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("partitions", 100_001),
+        ("replication", 10_001),
+        ("replication", "1"),
+        ("retention_bytes", -5),
+        ("retention_bytes", 1.5),
+        ("retention_ms", 2**63),
+        ("segment_bytes", 0),
+        ("segment_bytes", 2**31),
+        ("segment_ms", -1),
+        ("min_insync", True),
+        ("compaction", "no"),
+        ("optimistic_concurrency", "no"),
+    ],
+)
+def test_a_setting_that_no_stream_can_have_creates_no_topic(
+    client: Client, argument: str, value: object
+) -> None:
+    stream = f"stream-{uuid.uuid4().hex[:12]}"
+    with pytest.raises(InvalidArgument, match=f"^The argument {argument}={re.escape(repr(value))}"):
+        client.create_stream(stream, **{argument: value})  # type: ignore[arg-type]
+    assert stream not in client.fetch_metadata().streams
+
+
+def test_a_text_is_no_truth(client: Client, stream: str) -> None:
+    # Each text but the empty one would count as True.
+    with pytest.raises(InvalidArgument, match=r"^The argument readonly='no' .* not True or False"):
+        client.set_stream_readonly(stream, readonly="no")  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match=r"^The argument resume_all='no'"):
+        client.pause_stream(stream, resume_all="no")  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match=r"^The argument resume='no'"):
+        client.subscribe(stream, resume="no")  # type: ignore[arg-type]
+    metadata = client.fetch_partition_metadata(stream, 0)
+    assert not metadata.readonly
+    assert not metadata.paused
 
 
 def test_an_ack_says_where_the_message_is(client: Client, config: dict[str, str], stream: str) -> None:

@@ -11,7 +11,7 @@ from spark_cursor_source.client.streams.publish_calls import PublishCalls
 from spark_cursor_source.client.streams.stream_calls import StreamCalls
 from spark_cursor_source.core.closing import ClosedAtExit
 from spark_cursor_source.core.named_cursor import NO_OFFSET, NamedCursor
-from spark_cursor_source.options.arguments import check_number
+from spark_cursor_source.options.arguments import check_number, true_or_false
 from spark_cursor_source.options.kinds import MAX_LONG
 
 _NEW_ONLY = StartAt.new_only()
@@ -62,6 +62,7 @@ class Client(StreamCalls, PublishCalls, ClosedAtExit):
         check_stream(stream)
         check_number("partition", partition, least=0, most=MAX_PARTITION)
         check_order(start, stop)
+        true_or_false("resume", resume)
         return self._parts.streams().subscribing.subscribe(
             stream, partition, start, stop, resume=resume, is_closed=self._parts.is_closed
         )

@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from spark_cursor_source.client.streams.arguments import (
-    MAX_PARTITION,
     check_partitions,
     check_stream,
     check_subject,
 )
 from spark_cursor_source.client.streams.parts import Parts
+from spark_cursor_source.core.names import MAX_PARTITIONS
 from spark_cursor_source.core.stream_metadata import ClusterMetadata, PartitionMetadata
 from spark_cursor_source.core.stream_state import StreamSettings
 from spark_cursor_source.errors import InvalidArgument
-from spark_cursor_source.options.arguments import check_number
+from spark_cursor_source.options.arguments import check_number, true_or_false
 from spark_cursor_source.options.kinds import MAX_LONG
 
 NO_LIMIT = -1  #: Kafka's value for unlimited retention
+_DEFAULT = -1  # Kafka's value for the broker's default replication factor
+_MAX_INT = 2**31 - 1
+_MAX_REPLICAS = 10_000  # librdkafka creates no topic with more
 
 
 class StreamCalls:
@@ -57,7 +60,19 @@ class StreamCalls:
             InvalidArgument, ClientClosed, KafkaUnavailable, NotAuthorized, KafkaRefused, StreamsTopicUnfit
         """
         check_stream(stream)
-        check_number("partitions", partitions, least=1, most=MAX_PARTITION)
+        check_number("partitions", partitions, least=1, most=MAX_PARTITIONS)
+        for argument, value, least, most in (
+            ("replication", replication, _DEFAULT, _MAX_REPLICAS),
+            ("retention_bytes", retention_bytes, NO_LIMIT, MAX_LONG),
+            ("retention_ms", retention_ms, NO_LIMIT, MAX_LONG),
+            ("segment_bytes", segment_bytes, 1, _MAX_INT),
+            ("segment_ms", segment_ms, 0, MAX_LONG),
+            ("min_insync", min_insync, 1, _MAX_REPLICAS),
+        ):
+            if value is not None:
+                check_number(argument, value, least=least, most=most)
+        true_or_false("compaction", compaction)
+        true_or_false("optimistic_concurrency", optimistic_concurrency)
         if subject is not None:
             check_subject(subject, wildcards=True)
         retention_messages = retention_messages or None
@@ -113,6 +128,7 @@ class StreamCalls:
         """
         check_stream(stream)
         check_partitions(partitions)
+        true_or_false("resume_all", resume_all)
         parts = self._parts.streams()
         parts.keeper.forget(stream)  # earlier messages must not end this pause
         parts.streams.pause(stream, partitions, resume_all=resume_all)
@@ -130,6 +146,7 @@ class StreamCalls:
         """
         check_stream(stream)
         check_partitions(partitions)
+        true_or_false("readonly", readonly)
         self._parts.streams().streams.set_readonly(stream, partitions, readonly=readonly)
 
     def fetch_metadata(self) -> ClusterMetadata:
