@@ -21,6 +21,7 @@ from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.stats import Stats, SubscriptionStats
 from spark_cursor_source.core.subscription_type import DEFAULT_GROUP_ID_PREFIX
 from spark_cursor_source.errors import (
+    InvalidArgument,
     LaterCursorVersion,
     NotAuthorized,
     TopicNotFound,
@@ -34,6 +35,9 @@ from spark_cursor_source.topics.rescue import Rescue
 from spark_cursor_source.topics.tracker_progress import read_progress
 
 TRACKER_WAIT_MS = 5_000  #: how long a tracker may take to read waiting markers, before it counts as dead
+
+#: what the rights of a principal can be checked for
+ROLES = ("tracker", "consumer")
 
 _SKEW_MS = 60_000  # larger differences of two clocks are reported
 _NEAR = 0.8  # share of the retention that the oldest message has reached
@@ -71,9 +75,12 @@ def examine(
             print(finding.severity, finding.what, finding.cure)
 
     Raises:
+        InvalidArgument: ``role`` is not one of these.
         UnknownSubscription, UnknownQueueTopic: the tracker has no cursor of that name.
         KafkaUnavailable, KafkaRefused
     """
+    if role not in (None, *ROLES):
+        raise InvalidArgument("role", role, f"it is neither {' nor '.join(ROLES)}")
     patient = _Patient(
         kafka,
         subscription=subscription,

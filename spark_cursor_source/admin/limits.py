@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from contextlib import closing
+from numbers import Integral, Real
 from typing import Final, Literal, NamedTuple
 
 from spark_cursor_source.admin.tracker_channel import TRACKER_TIMEOUT_MS, open_channel
@@ -137,13 +138,16 @@ def check_limits(limits: Limits) -> None:
     """Checks the limits of a subscription.
 
     Raises:
-        InvalidArgument: one is out of bounds.
+        InvalidArgument: one is not a number, or is out of bounds.
     """
-    given: tuple[tuple[str, object, Limits], ...] = (
-        ("rate", limits.rate, Limits(rate=limits.rate)),
-        ("max_outstanding", limits.max_outstanding, Limits(max_outstanding=limits.max_outstanding)),
+    rate, most = limits.rate, limits.max_outstanding
+    given: tuple[tuple[str, object, type, str, Limits], ...] = (
+        ("rate", rate, Real, "a number", Limits(rate=rate)),
+        ("max_outstanding", most, Integral, "a whole number", Limits(max_outstanding=most)),
     )
-    for name, value, one in given:
+    for name, value, kind, words, one in given:
+        if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):
+            raise InvalidArgument(name, value, f"it is not {words}")
         if (why := one.why_invalid) is not None:
             raise InvalidArgument(name, value, f"{why}; to stop a subscription, pause it")
 

@@ -50,6 +50,7 @@ from spark_cursor_source.errors import (
 )
 from spark_cursor_source.kafka.admin import ClusterAdmin, Partition
 from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.options.arguments import check_is_text
 from spark_cursor_source.options.topics import (
     FROM_EARLIEST,
     FromEarliest,
@@ -322,7 +323,7 @@ class Subscriptions(ClosedAtExit):
         Raises:
             UnknownSubscription, TrackedElsewhere, KafkaUnavailable, NotAuthorized, KafkaRefused
         """
-        return snapshots_of(self._known(subscription, topic).values())
+        return snapshots_of(self._tracker.known(subscription, topic).values())
 
     def restore(self, subscription: str, topic: str, name: str) -> dict[int, int]:
         """Returns a subscription to the state of a snapshot. Returns the read positions by partition.
@@ -521,8 +522,9 @@ class Subscriptions(ClosedAtExit):
         self._tracker.close()
 
     def _known(
-        self, subscription: str, topic: str | None, partition: int | None = None
+        self, subscription: str, topic: str, partition: int | None = None
     ) -> dict[Cell, CursorSnapshot]:
+        check_is_text("topic", topic)  # None would select all topics
         found = self._tracker.find(subscription, topic)
         cursors = {cell: one for cell, one in found.items() if partition in (None, cell.partition)}
         if not found:

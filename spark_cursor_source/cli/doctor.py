@@ -34,11 +34,11 @@ def doctor(
     """
     from dataclasses import asdict
 
-    from spark_cursor_source.admin.doctor import examine
+    from spark_cursor_source.admin.doctor import ROLES, examine
     from spark_cursor_source.admin.findings import ERROR, INFO
 
-    if role not in (None, "tracker", "consumer"):
-        raise typer.BadParameter("it is 'tracker' or 'consumer'", param_hint="'--role'")
+    if role not in (None, *ROLES):
+        raise typer.BadParameter(f"it is neither {' nor '.join(ROLES)}", param_hint="'--role'")
     findings = examine(
         cluster.kafka,
         subscription=subscription,

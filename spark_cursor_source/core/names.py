@@ -27,6 +27,8 @@ def why_no_topic(name: str) -> str | None:
     >>> why_no_topic("or ders")
     'a topic name has only the characters A-Z a-z 0-9 . _ -'
     """
+    if not isinstance(name, str):
+        return "a topic name is a text"
     if name in ("", ".", ".."):
         return "a topic name cannot be empty, '.' or '..'"
     if len(name) > MAX_TOPIC_CHARS:
@@ -42,6 +44,8 @@ def why_no_subscription(name: str) -> str | None:
     >>> why_no_subscription("billing") is None, why_no_subscription("a,b")
     (True, 'a subscription has only the characters A-Z a-z 0-9 . _ -')
     """
+    if not isinstance(name, str):
+        return "the name of a subscription is a text"
     if not name:
         return "a subscription cannot be empty"
     if len(name) > MAX_TOPIC_CHARS:

@@ -97,7 +97,7 @@ def quiet(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_file(kafka: Mapping[str, str]) -> dict[str, str]:
-    options = _renamed(kafka)
+    options = _renamed(KafkaOptions(kafka))
     path = options.pop(CONFIG_FILE, None)
     if path is None:
         return options

@@ -64,6 +64,12 @@ def check_number(argument: str, value: int, *, least: int, most: int) -> int:
     return whole
 
 
+def check_is_text(argument: str, value: str) -> None:
+    """Check the type of a name. A variable that is not set gives None, which can mean something else."""
+    if not isinstance(value, str):
+        raise InvalidArgument(argument, value, "it is not a text")
+
+
 def check_text(argument: str, text: str) -> None:
     """Check that UTF-8 has bytes for a text."""
     try:

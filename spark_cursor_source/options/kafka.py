@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from spark_cursor_source.options.kinds import as_text, items_of
+
 #: name, without the prefix ``kafka.``, of the properties file that is read when a client is opened
 CONFIG_FILE = "config.file"
 
@@ -23,8 +25,18 @@ class KafkaOptions(Mapping[str, str]):
     _items: tuple[tuple[str, str], ...]
     _lookup: dict[str, str]
 
-    def __init__(self, options: Mapping[str, str]) -> None:
-        items = tuple(sorted((name.lower(), value) for name, value in options.items()))
+    def __init__(self, options: Mapping[str, object]) -> None:
+        """Other values than texts are converted as Spark converts them. An option with None is left out.
+
+        Raises:
+            InvalidArgument: ``options`` is not a mapping with texts as keys.
+            InvalidOption: a value is not a text, a number or a boolean.
+        """
+        texts = {
+            name.lower(): as_text(f"kafka.{name}", value, secret=True)
+            for name, value in items_of("kafka", options)
+        }
+        items = tuple(sorted((name, text) for name, text in texts.items() if text is not None))
         object.__setattr__(self, "_items", items)
         object.__setattr__(self, "_lookup", dict(items))
 

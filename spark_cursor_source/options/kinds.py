@@ -6,19 +6,50 @@ Every kind has the shape ``kind(option, text) -> value``. The name of the option
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TypeVar
 
 from spark_cursor_source.core.duration import format_duration, parse_duration
 from spark_cursor_source.core.names import why_no_subscription, why_no_template, why_no_topic
-from spark_cursor_source.errors import InvalidDuration, InvalidOption
+from spark_cursor_source.errors import InvalidArgument, InvalidDuration, InvalidOption
 
 MAX_LONG = 2**63 - 1
 
 ValueT = TypeVar("ValueT")
 ChoiceT = TypeVar("ChoiceT", bound=enum.StrEnum)
 Kind = Callable[[str, str], ValueT]
+
+
+def as_text(option: str, value: object, *, secret: bool = False) -> str | None:
+    """Convert an option's value to text as Spark does. None stays None."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return str(value)
+    shown = None if secret else value
+    raise InvalidOption(option, shown, f"its value is a {type(value).__name__}", "give a text")
+
+
+def items_of(argument: str, options: Mapping[str, object]) -> Iterable[tuple[str, object]]:
+    """Return the options with their values.
+
+    >>> items_of("kafka", "broker:9092")
+    Traceback (most recent call last):
+    spark_cursor_source.errors.client.InvalidArgument: The argument kafka=<class 'str'> is invalid: it is ...
+
+    Raises:
+        InvalidArgument: they are not a mapping with texts as keys.
+    """
+    if not isinstance(options, Mapping):
+        why = "it is not a mapping from option names to values, such as a dict"
+        raise InvalidArgument(argument, type(options), why)  # the value itself may be a secret
+    for option in options:
+        if not isinstance(option, str):
+            raise InvalidArgument(argument, type(options), f"its key {option!r} is not a text")
+    return options.items()
 
 
 def integer(*, least: int = 1) -> Kind[int]:

@@ -17,7 +17,7 @@ from spark_cursor_source.errors import (
     UnknownOption,
 )
 from spark_cursor_source.options.kafka import CONFIG_FILE, KafkaOptions
-from spark_cursor_source.options.kinds import Kind
+from spark_cursor_source.options.kinds import Kind, as_text, items_of
 
 KAFKA = "kafka."
 _FINDABLE = ("kafka.bootstrap.servers", "kafka." + CONFIG_FILE)
@@ -51,7 +51,7 @@ class OptionReader:
         canonical = {name.lower(): name for name in known}
         self._values: dict[str, str] = {}
         kafka: dict[str, str] = {}
-        for option, value in options.items():
+        for option, value in items_of("options", options):
             key = option.lower()
             if key == "path":
                 refuse_path(value)
@@ -83,18 +83,6 @@ class OptionReader:
         """Return the ``kafka.*`` options, after a check that they name the brokers or a properties file."""
         check_brokers(self.kafka)
         return self.kafka
-
-
-def as_text(option: str, value: object, *, secret: bool = False) -> str | None:
-    """Convert an option's value to text as Spark does. None stays None."""
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int | float):
-        return str(value)
-    shown = None if secret else value
-    raise InvalidOption(option, shown, f"its value is a {type(value).__name__}", "give a text")
 
 
 def refuse_path(value: object) -> None:

@@ -189,7 +189,7 @@ class AckSink(BatchSink):
         max_calls: int = 64,
     ) -> None:
         if on_error not in ("raise", "bisect"):
-            raise InvalidOption("on_error", on_error, "it is no such way", "give raise or bisect")
+            raise InvalidOption("on_error", on_error, "it is neither raise nor bisect", "give one of them")
         _check_takes("fn", fn, "batch", "batch_id")
         bisects = on_error == "bisect"
         if bisects and persist is False:
@@ -519,6 +519,8 @@ def _options(options: Mapping[str, str] | None) -> AckOptions | None:
 
 
 def _at_least(option: str, value: int, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidOption(option, value, "it is not a whole number", f"give {least} or more")
     if value < least:
         raise InvalidOption(option, value, f"it is below {least}", f"give {least} or more")
     return value

@@ -62,6 +62,11 @@ def test_a_healthy_cluster_has_no_findings(control: Control, tmp_path: Path) -> 
         assert examine(control.config, **names(control), tracker_wait_ms=180_000) == ()
 
 
+def test_a_role_that_nobody_has_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match=r"^The argument role='reader' is invalid: it is neither"):
+        examine({"bootstrap.servers": "127.0.0.1:1"}, role="reader")
+
+
 @pytest.mark.broker
 def test_control_topics_that_are_missing_or_unsuitable_are_errors(
     broker: EmbeddedKafka, create_topic: CreateTopic

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from spark_cursor_source.admin import tracker_channel
 from spark_cursor_source.admin.audit import read_audit
+from spark_cursor_source.admin.breaker import close_breaker
 from spark_cursor_source.admin.limits import Limited, limit_subscription
 from spark_cursor_source.admin.past_cursors import cursors_at
 from spark_cursor_source.admin.pause import Resumed, pause_subscription, resume_subscription
@@ -111,6 +112,42 @@ def committed(control: Control, subscription: str = "billing") -> dict[int, int]
     partitions = [(control.queue, number) for number in range(2)]
     found = ClusterAdmin(control.config).committed(control.group(subscription), partitions)
     return {number: at for (_, number), at in found.items()}
+
+
+def test_a_name_that_is_missing_stands_for_no_subscription_and_no_topic(
+    subscriptions: Subscriptions, tracked: Control
+) -> None:
+    # As a name from a variable that is not set. It must not stand for all subscriptions, or all topics.
+    for name in ("billing", "mailer"):
+        subscriptions.create(name, tracked.queue, EARLIEST)
+    before = cursors(tracked)
+    missing: Any = None
+    kafka, topics = tracked.config, tracked.topics
+    calls: list[tuple[str, Callable[[], object]]] = [
+        ("subscription", lambda: subscriptions.delete(missing)),
+        ("subscription", lambda: subscriptions.skip_all(missing, tracked.queue)),
+        ("subscription", lambda: subscriptions.skip(missing, tracked.queue, 1)),
+        ("subscription", lambda: subscriptions.seek(missing, tracked.queue, LATEST)),
+        ("subscription", lambda: subscriptions.create(missing, tracked.queue, LATEST)),
+        ("subscription", lambda: subscriptions.expire(missing, tracked.queue, before_ms=2 * FIRST_MS)),
+        ("subscription", lambda: subscriptions.snapshots(missing)),
+        ("subscription", lambda: pause_subscription(kafka, missing, **topics)),
+        ("subscription", lambda: resume_subscription(kafka, missing, **topics)),
+        ("subscription", lambda: limit_subscription(kafka, missing, rate=1, **topics)),
+        ("subscription", lambda: close_breaker(kafka, missing, **topics)),
+        ("topic", lambda: subscriptions.skip_all("billing", missing)),
+        ("topic", lambda: subscriptions.expire("billing", missing, before_ms=2 * FIRST_MS)),
+        ("topic", lambda: subscriptions.create("third", missing, LATEST)),
+    ]
+    for argument, call in calls:
+        with pytest.raises(InvalidArgument, match=f"^The argument {argument}=None is invalid: "):
+            call()
+    assert cursors(tracked) == before
+    rate: Any = "fast"
+    with pytest.raises(InvalidArgument, match=r"^The argument rate='fast' is invalid: it is not a number"):
+        limit_subscription(kafka, "billing", rate=rate, **topics)
+    with pytest.raises(InvalidArgument, match=r"^The argument max_outstanding='fast' is invalid: .* whole"):
+        limit_subscription(kafka, "billing", max_outstanding=rate, **topics)
 
 
 def start(cell: Cell, *span: int, run: str = "run") -> Start:

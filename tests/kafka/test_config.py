@@ -2,6 +2,7 @@
 
 import pickle
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,13 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
+from spark_cursor_source.admin import Subscriptions, read_stats
+from spark_cursor_source.client import Client
 from spark_cursor_source.errors import (
     ConflictingOptions,
     CursorqError,
+    InvalidArgument,
+    InvalidOption,
     KafkaConfigFileUnreadable,
     MissingOption,
     RefusedKafkaOption,
@@ -414,3 +419,33 @@ def test_each_role_opens_a_client_without_a_warning(capfd: pytest.CaptureFixture
         if role == "consumer":
             client.close()
     assert "CONFWARN" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ("broker:9092", "it is not a mapping"),
+        (None, "it is not a mapping"),
+        ([("bootstrap.servers", "broker:9092")], "it is not a mapping"),
+        ({1: "broker:9092"}, "its key 1 is not a text"),
+    ],
+)
+@pytest.mark.parametrize("call", [client_config, read_stats, Subscriptions, Client])
+def test_settings_that_are_no_mapping_are_refused_before_brokers_are_asked(
+    call: Callable[[Any], object], given: object, why: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=f"^The argument (kafka|options)=<class .*{why}") as refused:
+        call(given)
+    assert "broker" not in str(refused.value)
+
+
+def test_numbers_and_booleans_become_the_texts_that_spark_makes_of_them() -> None:
+    given: Any = {"bootstrap.servers": "b:9092", "socket.timeout.ms": 5_000, "enable.ssl.certificate": None}
+    given["socket.keepalive.enable"] = True
+    config = client_config(given)
+    assert (config["socket.timeout.ms"], config["socket.keepalive.enable"]) == ("5000", "true")
+    assert "enable.ssl.certificate" not in config
+    with pytest.raises(InvalidOption, match=r"^Option 'kafka.bootstrap.servers' is invalid: .* a list"):
+        client_config({"bootstrap.servers": ["b:9092"]})  # type: ignore[dict-item]
+    with pytest.raises(RefusedKafkaOption, match=r"enable\.idempotence"):
+        client_config({"bootstrap.servers": "b:9092", "enable.idempotence": False}, "producer")  # type: ignore[dict-item]

@@ -130,9 +130,11 @@ def test_rows_without_an_id_are_refused(spark: SparkSession) -> None:
 
 
 def test_settings_that_cannot_be_are_refused() -> None:
-    with pytest.raises(InvalidOption, match=r"on_error.*Give raise or bisect"):
+    with pytest.raises(InvalidOption, match=r"on_error.*it is neither raise nor bisect"):
         AckSink(print, on_error="halve")
     with pytest.raises(InvalidOption, match="max_calls"):
         AckSink(print, on_error="bisect", max_calls=4)
+    with pytest.raises(InvalidOption, match=r"max_calls.* is invalid: it is not a whole number"):
+        AckSink(print, on_error="bisect", max_calls="64")  # type: ignore[arg-type]
     with pytest.raises(ConflictingOptions, match="persist"):
         AckSink(print, on_error="bisect", persist=False)
