@@ -37,6 +37,7 @@ def close_breaker(
     options of the Kafka clients.
 
     Raises:
+        InvalidArgument: ``subscription`` is not a text. None does not stand for all subscriptions.
         UnknownSubscription: the tracker has no cursor of the subscription.
         TrackedElsewhere: the tracker of another markers topic has the subscription.
         MarkersNotDurable: the markers are not confirmed, so the tracker may not receive them.

@@ -61,7 +61,8 @@ def limit_subscription(
 
     Raises:
         InvalidArgument: no limit is given, or one is out of bounds. The rate is from 0.001 to 1,000,000,000,
-            the number of outstanding messages from 1. To stop a subscription, pause it.
+            the number of outstanding messages from 1. To stop a subscription, pause it. Also if
+            ``subscription`` is not a text.
         UnknownSubscription: the tracker has no cursor of the subscription.
         TrackedElsewhere: the tracker of another markers topic has the subscription.
         TrackerBehind: one of the limits is to stay as it is, and the tracker has not read the earlier

@@ -59,6 +59,7 @@ def pause_subscription(
         print(resume_subscription(kafka, "billing", "orders"))
 
     Raises:
+        InvalidArgument: ``subscription`` is not a text. None does not stand for all subscriptions.
         UnknownSubscription: the tracker has no cursor of the subscription.
         TrackedElsewhere: the tracker of another markers topic has the subscription.
         CommandNotTaken: the tracker is of an earlier version.
@@ -103,6 +104,7 @@ def resume_subscription(
     effect if nothing holds the subscription up. It also ends a pause that still waits for a tracker.
 
     Raises:
+        InvalidArgument: ``subscription`` is not a text. None does not stand for all subscriptions.
         UnknownSubscription: the tracker has no cursor of the subscription.
         TrackedElsewhere: the tracker of another markers topic has the subscription.
         MarkersNotDurable: the markers are not confirmed, so the tracker may not receive them.

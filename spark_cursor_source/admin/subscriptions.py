@@ -95,6 +95,9 @@ class Subscriptions(ClosedAtExit):
     no tracker executes the command within ``tracker_timeout_ms``. The command takes effect when a tracker
     runs, and should not be repeated.
 
+    Each call raises InvalidArgument if the name of a subscription or topic is not a text. So a name that is
+    None, for example from a variable that is not set, does not stand for all subscriptions or all topics.
+
     Example::
 
         from spark_cursor_source.admin import LATEST, Subscriptions, at_offsets
