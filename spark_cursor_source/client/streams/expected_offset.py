@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 # A publisher that dies in a transaction hides later messages from readers for this time, plus the 10 s
 # interval in which brokers check for expired transactions.
 _TRANSACTION_TIMEOUT_MS = 3_000
+_ROUNDING_S = 0.05  # a request with the rest of a deadline may end that much earlier
 _OPEN_TRANSACTION_S = 0.005  # poll interval: a transaction ends in a few ms unless its writer died
 
 
@@ -121,10 +122,16 @@ class ExpectedOffsets:
 
         This also waits for the previous transaction of this publisher.
         """
+        is_open = False
         while True:
-            end = self._end(place, deadline, committed=False)
-            if self._end(place, deadline, committed=True) >= end:
-                return end
+            try:
+                end = self._end(place, deadline, committed=False)
+                if self._end(place, deadline, committed=True) >= end:
+                    return end
+            except KafkaUnavailable:
+                if not is_open or deadline.left_s() > _ROUNDING_S:
+                    raise  # else the time was over because of the open transaction
+            is_open = True
             if deadline.over:
                 what = f"publish to '{place[0]}', partition {place[1]}"
                 raise KafkaUnavailable(what, deadline.spent_ms, "a transaction is open")
