@@ -11,12 +11,14 @@ import enum
 import operator
 from collections.abc import Callable, Iterable
 from functools import partial
+from numbers import Real
 from typing import Any, TypeVar
 
 from spark_cursor_source.errors import InvalidArgument
 from spark_cursor_source.options.declare import Option, documented
 
 _CHECK = "cursorq.check"
+_MAX_TIMEOUT_MS = 366 * 24 * 3_600_000  # Python waits no longer than about 292 years
 _Value = TypeVar("_Value")
 
 #: check of an argument: (name, value) -> the value to keep
@@ -64,6 +66,37 @@ def check_number(argument: str, value: int, *, least: int, most: int) -> int:
     return whole
 
 
+def call_timeout(timeout_ms: int | None, default_ms: int) -> int:
+    """Return the timeout of a call in ms. None is the default.
+
+    >>> call_timeout(None, 60_000), call_timeout(500, 60_000)
+    (60000, 500)
+    >>> call_timeout("5s", 60_000)
+    Traceback (most recent call last):
+    spark_cursor_source.errors.client.InvalidArgument: The argument timeout_ms='5s' is invalid: it is not ...
+    """
+    if timeout_ms is None:
+        return default_ms
+    if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, Real):
+        raise InvalidArgument("timeout_ms", timeout_ms, "it is not a number of milliseconds")
+    if not timeout_ms <= _MAX_TIMEOUT_MS:  # also if it is NaN
+        raise InvalidArgument("timeout_ms", timeout_ms, "it is longer than a year")
+    return int(timeout_ms)
+
+
+def check_key_and_value(key: bytes | None, value: bytes | None, *, name: str) -> None:
+    """Check the types of the key and the value of a message. The Kafka client encodes a value that is a text.
+
+    ``name`` is the argument of the value.
+    """
+    if key is not None and not isinstance(key, bytes):
+        raise InvalidArgument("key", key, "it is not bytes; encode a text")
+    if isinstance(value, str):
+        check_text(name, value)
+    elif value is not None and not isinstance(value, bytes | bytearray | memoryview):
+        raise InvalidArgument(name, value, "it is not bytes")
+
+
 def check_is_text(argument: str, value: str) -> None:
     """Check the type of a name. A variable that is not set gives None, which can mean something else."""
     if not isinstance(value, str):
@@ -71,7 +104,8 @@ def check_is_text(argument: str, value: str) -> None:
 
 
 def check_text(argument: str, text: str) -> None:
-    """Check that UTF-8 has bytes for a text."""
+    """Check that a value is a text, and that UTF-8 has bytes for it."""
+    check_is_text(argument, text)
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -87,9 +121,14 @@ def check_headers(headers: Iterable[tuple[str, _Value]]) -> tuple[tuple[str, _Va
     Traceback (most recent call last):
     spark_cursor_source.errors.client.InvalidArgument: The argument headers='caf\\udce9' is invalid: ...
     """
-    given = tuple(headers)
-    for name, _ in given:
-        check_text("headers", str(name))
+    try:
+        given = tuple((name, value) for name, value in headers)
+    except (TypeError, ValueError):
+        raise InvalidArgument("headers", headers, "they are not pairs of a name and a value") from None
+    for name, value in given:
+        check_text("headers", name)
+        if value is not None and not isinstance(value, bytes | str):
+            raise InvalidArgument("headers", value, f"the value of '{name}' is not bytes")
     return given
 
 

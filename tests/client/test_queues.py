@@ -116,6 +116,24 @@ def test_a_queue_has_the_messages_of_its_id_and_passes_over_the_others(make_rig:
     wait_until(lambda: (at := rig.cursor(0, "mine")) is not None and at.mark_delete == 81)
 
 
+def test_a_timeout_that_is_no_number_is_told_and_the_message_is_acked_all_the_same(rig: Rig) -> None:
+    rig.send(b"one", b"two")
+    timeout: Any = "5s"
+    why = "^The argument timeout_ms='5s' is invalid: it is not a number of milliseconds"
+    with rig.consumer() as consumer:
+        first, second = receive(consumer, 2)
+        for call in (first.ack, second.ack, consumer.receive, consumer.flush):
+            with pytest.raises(InvalidArgument, match=why):
+                call(timeout)
+        consumer.flush()
+    rig.all_acked(2)
+    with (
+        rig.service().queue(subscription="s").producer() as producer,
+        pytest.raises(InvalidArgument, match=why),
+    ):
+        producer.send(b"three", timeout_ms=timeout)
+
+
 def test_a_message_given_back_comes_again_at_once_or_after_its_delay(rig: Rig) -> None:
     # 0 nack, back | 0 nack  3 back
     rig.send(b"at once", b"later")

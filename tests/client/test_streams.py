@@ -6,6 +6,7 @@ import logging
 import re
 import uuid
 import zlib
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
@@ -136,6 +137,47 @@ def test_a_setting_that_no_stream_can_have_creates_no_topic(
     with pytest.raises(InvalidArgument, match=f"^The argument {argument}={re.escape(repr(value))}"):
         client.create_stream(stream, **{argument: value})  # type: ignore[arg-type]
     assert stream not in client.fetch_metadata().streams
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ({"value": 5}, "value=5 is invalid: it is not bytes"),
+        ({"value": "\udcff"}, "value='.udcff' is invalid: UTF-8 has no bytes"),
+        ({"key": "order"}, "key='order' is invalid: it is not bytes; encode a text"),
+        ({"headers": None}, "headers=None is invalid: they are not pairs"),
+        ({"headers": ["trace"]}, r"headers=\['trace'\] is invalid: they are not pairs"),
+        ({"headers": [("trace", 5)]}, "headers=5 is invalid: the value of 'trace' is not bytes"),
+        ({"headers": [(5, b"7")]}, "headers=5 is invalid: it is not a text"),
+        ({"correlation_id": 7}, "correlation_id=7 is invalid: it is not a text"),
+        ({"partition": "1"}, "partition='1' is invalid: it is not a whole number"),
+        ({"partitioner": "by key"}, "partitioner='by key' is invalid: it cannot be called"),
+        ({"ack_policy": "some"}, "ack_policy='some' is invalid: it is none of"),
+        ({"timeout_ms": "5s"}, "timeout_ms='5s' is invalid: it is not a number of milliseconds"),
+        ({"timeout_ms": 2**64}, "timeout_ms=.* is invalid: it is longer than a year"),
+    ],
+)
+def test_an_argument_of_another_type_publishes_nothing_and_is_told(
+    client: Client, stream: str, config: dict[str, str], arguments: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=f"^The argument {why}"):
+        client.publish(stream, **({"value": b"v"} | arguments))
+    assert read_all(config, stream) == []
+
+
+def test_names_and_positions_of_another_type_are_told(client: Client, stream: str) -> None:
+    nothing: Any = None
+    for argument, call in (
+        ("stream", lambda: client.delete_stream(nothing)),
+        ("subject", lambda: client.publish_to_subject(nothing, b"v")),
+        ("cursor_id", lambda: client.set_cursor(nothing, stream, 0, 1)),
+        ("cursor_id", lambda: client.fetch_cursor(nothing, stream, 0)),
+        ("start", lambda: client.subscribe(stream, start="earliest")),  # type: ignore[arg-type]
+        ("stop", lambda: client.subscribe(stream, stop=5)),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(InvalidArgument, match=f"^The argument {argument}="):
+            call()
+    assert client.publish(stream, b"v", ack_policy="leader").ack_policy is AckPolicy.LEADER  # type: ignore[arg-type]
 
 
 def test_a_text_is_no_truth(client: Client, stream: str) -> None:

@@ -23,6 +23,7 @@ from spark_cursor_source.errors import (
     NotSettled,
 )
 from spark_cursor_source.metrics.consumers import ConsumerCounts
+from spark_cursor_source.options.arguments import call_timeout
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +112,7 @@ class AckBatcher:
             MarkersPartitionsChanged, TopicNotFound, NotAuthorized, KafkaRefused, ConsumerFailed
         """
         self._urgent.set()
-        waited_ms = self._timeout_ms if timeout_ms is None else timeout_ms
+        waited_ms = call_timeout(timeout_ms, self._timeout_ms)
         try:
             written.result(waited_ms / 1000)
         except TimeoutError:

@@ -13,6 +13,7 @@ from spark_cursor_source.core.closing import ClosedAtExit
 from spark_cursor_source.errors import ClientClosed
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.metrics.consumers import ConsumerCounts
+from spark_cursor_source.options.arguments import call_timeout
 from spark_cursor_source.topics.marker_producer import MarkerProducer
 from spark_cursor_source.tracker.embedded import EmbeddedTracker
 
@@ -75,7 +76,7 @@ class QueueConsumer(ClosedAtExit):
         try:
             message = buffer.messages.popleft()
         except IndexError:
-            return buffer.take(Deadline.after_ms(self._wait_ms if timeout_ms is None else timeout_ms))
+            return buffer.take(Deadline.after_ms(call_timeout(timeout_ms, self._wait_ms)))
         if buffer.starved:
             buffer.taken()
         return message

@@ -15,7 +15,7 @@ from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.rights import of_producer
-from spark_cursor_source.options.arguments import check_headers
+from spark_cursor_source.options.arguments import call_timeout, check_headers, check_key_and_value
 from spark_cursor_source.options.client import ClientOptions
 from spark_cursor_source.options.kafka import KafkaOptions
 from spark_cursor_source.options.service import ServiceConfig
@@ -107,7 +107,7 @@ class QueueProducer(ClosedAtExit):
         Raises:
             KafkaUnavailable: the timeout passed first.
         """
-        deadline = Deadline.after_ms(self._timeout_ms if timeout_ms is None else timeout_ms)
+        deadline = Deadline.after_ms(call_timeout(timeout_ms, self._timeout_ms))
         with self._changed:
             while self._on_their_way:
                 if deadline.over:
@@ -125,6 +125,7 @@ class QueueProducer(ClosedAtExit):
             raise ClientClosed
         if key is not None and self._queue_id is not None:
             raise InvalidArgument("key", key, "the key of this queue's messages is its id")
+        check_key_and_value(key, payload, name="payload")
         return Outgoing(
             stream=self._topic,
             value=payload,
@@ -141,7 +142,7 @@ class QueueProducer(ClosedAtExit):
         """Checks the broker connection and the write rights before the first message."""
         if self._met:
             return
-        wait_ms = self._timeout_ms if timeout_ms is None else timeout_ms
+        wait_ms = call_timeout(timeout_ms, self._timeout_ms)
         topics = ClusterAdmin(client_config(self._config.kafka, "admin"), timeout_ms=wait_ms).meet()
         topics.check_rights(of_producer(streams=self._config.streams_topic, queues=[self._topic]))
         self._met = True

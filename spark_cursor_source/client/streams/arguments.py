@@ -8,12 +8,13 @@ from spark_cursor_source.client.streams.subjects import why_no_subject
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.names import why_no_topic
 from spark_cursor_source.errors import InvalidArgument
-from spark_cursor_source.options.arguments import check_number
+from spark_cursor_source.options.arguments import check_is_text, check_number
 
 MAX_PARTITION = 2**31 - 1
 
 
 def cell_of(cursor_id: str, stream: str, partition: int) -> Cell:
+    check_is_text("cursor_id", cursor_id)
     if not cursor_id.isprintable() or not cursor_id:
         raise InvalidArgument("cursor_id", cursor_id, "it is empty, or has characters that cannot be shown")
     check_stream(stream)

@@ -14,6 +14,7 @@ from spark_cursor_source.client.streams.subscribe import StreamSubscriber
 from spark_cursor_source.errors import ClientClosed
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.options.arguments import call_timeout
 from spark_cursor_source.options.client import ClientOptions
 from spark_cursor_source.topics.streams import StreamStates
 
@@ -90,7 +91,7 @@ class Parts:
     def _meet(self, timeout_ms: int | None = None) -> None:
         """Checks the broker connection before the first call of the client. Does not hold the lock."""
         if not self._met and not self._closed:
-            wait_ms = self.options.timeout_ms if timeout_ms is None else timeout_ms
+            wait_ms = call_timeout(timeout_ms, self.options.timeout_ms)
             ClusterAdmin(client_config(self.options.kafka, "admin"), timeout_ms=wait_ms).meet()
             self._met = True
 

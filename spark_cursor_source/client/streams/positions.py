@@ -97,8 +97,12 @@ def check_order(start: StartAt, stop: StopAt) -> None:
     """Checks that the stop does not precede the start, which suggests swapped arguments.
 
     Raises:
-        InvalidArgument: both are offsets or both are times, and the stop is lower than the start.
+        InvalidArgument: one is no position. Or both are offsets or times, and the stop is lower.
     """
+    if not isinstance(start, StartAt):
+        raise InvalidArgument("start", start, "it is not a StartAt, such as StartAt.earliest()")
+    if not isinstance(stop, StopAt):
+        raise InvalidArgument("stop", stop, "it is not a StopAt, such as StopAt.latest()")
     comparable = start.where == stop.where and start.where in (Where.OFFSET, Where.TIME)
     if comparable and stop.value < start.value:
         raise InvalidArgument("stop", stop.value, f"it is before the start, {start.value}")

@@ -36,6 +36,7 @@ from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.error_codes import RETRIABLE, UNKNOWN_TOPIC, error_of, refusal
 from spark_cursor_source.kafka.publisher import Publisher
 from spark_cursor_source.kafka.transaction import Record
+from spark_cursor_source.options.arguments import call_timeout
 from spark_cursor_source.topics.streams import StreamStates
 
 OnAck = Callable[[Ack | CursorqError], None]
@@ -85,7 +86,7 @@ class StreamPublisher:
 
     def publish(self, message: Outgoing, *, timeout_ms: int | None) -> Ack:
         """Appends a message and waits for the confirmation of its ack policy."""
-        deadline = Deadline.after_ms(self._timeout_ms if timeout_ms is None else timeout_ms)
+        deadline = Deadline.after_ms(call_timeout(timeout_ms, self._timeout_ms))
         partition = self._partition_to_write(message, deadline)
         if message.expected_offset is not None:
             return self._publish_expected(message, partition, message.expected_offset, deadline)
@@ -118,7 +119,7 @@ class StreamPublisher:
         self, subject: str, message: Outgoing, *, timeout_ms: int | None
     ) -> tuple[Ack, ...]:
         """Appends a message to each stream attached to the subject and waits for all acks."""
-        deadline = Deadline.after_ms(self._timeout_ms if timeout_ms is None else timeout_ms)
+        deadline = Deadline.after_ms(call_timeout(timeout_ms, self._timeout_ms))
         self._keeper.start(deadline)
         headers = (*message.headers, (HEADER_SUBJECT, subject.encode()))
         copies = [

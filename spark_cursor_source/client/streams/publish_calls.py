@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from spark_cursor_source.client.streams.arguments import check_stream, check_subject
+from spark_cursor_source.client.streams.arguments import MAX_PARTITION, check_stream, check_subject
 from spark_cursor_source.client.streams.parts import Parts
 from spark_cursor_source.client.streams.publish import OnAck, Outgoing
 from spark_cursor_source.client.streams.receipts import Ack, AckPolicy, Headers, Partitioner
-from spark_cursor_source.options.arguments import check_headers, check_number, check_text
+from spark_cursor_source.errors import InvalidArgument
+from spark_cursor_source.options.arguments import (
+    check_headers,
+    check_key_and_value,
+    check_number,
+    check_text,
+    choice,
+)
 from spark_cursor_source.options.kinds import MAX_LONG
 
 
@@ -123,6 +130,11 @@ def _outgoing(
         check_number("expected_offset", expected_offset, least=0, most=MAX_LONG)
     if correlation_id is not None:
         check_text("correlation_id", correlation_id)
+    if partition is not None:
+        check_number("partition", partition, least=0, most=MAX_PARTITION)
+    if partitioner is not None and not callable(partitioner):
+        raise InvalidArgument("partitioner", partitioner, "it cannot be called")
+    check_key_and_value(key, value, name="value")
     return Outgoing(
         stream=stream,
         value=value,
@@ -131,6 +143,6 @@ def _outgoing(
         correlation_id=correlation_id,
         partition=partition,
         partitioner=partitioner,
-        ack_policy=ack_policy,
+        ack_policy=AckPolicy(choice(AckPolicy)("ack_policy", ack_policy)),
         expected_offset=expected_offset,
     )

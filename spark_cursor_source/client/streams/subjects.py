@@ -16,6 +16,8 @@ def why_no_subject(subject: str, *, wildcards: bool) -> str | None:
     >>> why_no_subject("orders.*", wildcards=False)
     'nothing is published to wildcards'
     """
+    if not isinstance(subject, str):
+        return "a subject is a text"
     if not subject.isprintable() or any(char.isspace() for char in subject):
         return "a subject has no spaces and nothing that cannot be shown"
     words = subject.split(".")
