@@ -68,6 +68,7 @@ _ONE_LEADER_S = 5.0
 _REFRESH_S = 3.0  # short, because a client without brokers waits in vain
 _LAST_LOOK_S = 1.0  # beyond a deadline, for the reason
 _PAUSE_S = 0.02
+_ROUNDING_S = 0.05  # a request with the rest of a deadline may end that much earlier
 _OPEN_TRANSACTION_S = 0.005  # poll interval: most transactions end within a few milliseconds
 
 
@@ -384,8 +385,14 @@ class ClusterAdmin:
         The flag is False if one of them is still open at the deadline.
         """
         appended = self.end_offsets(partitions, committed=False)
+        readable: dict[Partition, int] = {}
         while True:
-            readable = self.end_offsets(partitions, committed=True)
+            try:
+                readable = self.end_offsets(partitions, committed=True)
+            except KafkaUnavailable:
+                if not readable or self._until is None or self._until.left_s() > _ROUNDING_S:
+                    raise
+                return readable, False  # the rest of the time of a view was too short for another request
             settled = all(readable[partition] >= end for partition, end in appended.items())
             if settled or until.over:
                 return readable, settled

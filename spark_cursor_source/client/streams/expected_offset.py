@@ -24,8 +24,6 @@ log = logging.getLogger(__name__)
 # A publisher that dies in a transaction hides later messages from readers for this time, plus the 10 s
 # interval in which brokers check for expired transactions.
 _TRANSACTION_TIMEOUT_MS = 3_000
-_ROUNDING_S = 0.05  # a request with the rest of a deadline may end that much earlier
-_OPEN_TRANSACTION_S = 0.005  # poll interval: a transaction ends in a few ms unless its writer died
 
 
 class ExpectedOffsets:
@@ -100,7 +98,7 @@ class ExpectedOffsets:
         """True if the uncommitted record at ``offset`` directly follows the messages below ``end``."""
         if offset == end:
             return True
-        if self._end(place, deadline, committed=True) < offset:
+        if self._topics.within(deadline).end_offsets([place], committed=True)[place] < offset:
             return False  # a rival's transaction came first and is still open
         # True if only transaction markers are between.
         return self._first_message(place, end, offset, deadline) is None
@@ -118,27 +116,15 @@ class ExpectedOffsets:
         return end
 
     def _decided_end(self, place: StreamPartition, deadline: Deadline) -> int:
-        """Waits until no transaction of the partition is open, and returns its end.
+        """Waits for the transactions of the partition that are open now, and returns its end.
 
         This also waits for the previous transaction of this publisher.
         """
-        is_open = False
-        while True:
-            try:
-                end = self._end(place, deadline, committed=False)
-                if self._end(place, deadline, committed=True) >= end:
-                    return end
-            except KafkaUnavailable:
-                if not is_open or deadline.left_s() > _ROUNDING_S:
-                    raise  # else the time was over because of the open transaction
-            is_open = True
-            if deadline.over:
-                what = f"publish to '{place[0]}', partition {place[1]}"
-                raise KafkaUnavailable(what, deadline.spent_ms, "a transaction is open")
-            deadline.pause(_OPEN_TRANSACTION_S)
-
-    def _end(self, place: StreamPartition, deadline: Deadline, *, committed: bool) -> int:
-        return self._topics.within(deadline).end_offsets([place], committed=committed)[place]
+        ends, settled = self._topics.within(deadline).settled_ends([place], deadline)
+        if not settled:
+            what = f"publish to '{place[0]}', partition {place[1]}"
+            raise KafkaUnavailable(what, deadline.spent_ms, "a transaction is open")
+        return ends[place]
 
     def _first_message(
         self, place: StreamPartition, start: int, stop: int, deadline: Deadline
