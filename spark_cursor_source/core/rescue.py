@@ -137,6 +137,10 @@ class UnneededCopies:
             self._since[place] = now_ms, rest
         return candidates
 
+    def wait_again(self) -> None:
+        """Forgets the earlier checks, because the needs may have changed unnoticed since the last one."""
+        self._since.clear()
+
 
 def freed_after_ms(before_ms: int) -> int:
     """Returns the time after which a copy that is not needed is freed.

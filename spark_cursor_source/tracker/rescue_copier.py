@@ -159,6 +159,10 @@ class RescueCopier:
             self._failed.clear()
             self._counts.set(table.RESCUE_BYTES, to=self._used)
 
+    def wait_again(self) -> None:
+        """Begins again to wait before copies are freed, because the known needs may be old."""
+        self._unneeded.wait_again()
+
     def close(self) -> None:
         """Closes the clients."""
         self._index.close()

@@ -27,6 +27,7 @@ from spark_cursor_source.tracker.rescue_copier import RescueCopier, TopicCheck
 log = logging.getLogger(__name__)
 
 _REQUEST_MS = 10_000  # of one request, so that one topic in trouble does not hold up the others for long
+_STANDSTILL_S = 1.0  # more than a busy machine delays a thread, less than any session timeout
 _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 500, 60_000  # pauses after failed checks
 
 #: needs of the cells of each queue partition of a topic
@@ -93,8 +94,7 @@ class Rescuer:
     def _run(self) -> None:
         try:
             while not self._stopping.is_set():
-                self._wake.wait(self._next_s())
-                self._wake.clear()
+                self._rest()
                 try:
                     self._check()
                     self._all_failed = 0
@@ -112,6 +112,24 @@ class Rescuer:
             raise
         finally:
             self._copier.close()
+
+    def _rest(self) -> None:
+        """Waits for the next check.
+
+        If the process stood still meanwhile, another tracker may have taken the partitions over, and its
+        cursors may need other copies. So copies are freed only after this tracker had time to learn of it.
+        """
+        next_s, began = self._next_s(), time.monotonic()
+        self._wake.wait(next_s)
+        self._wake.clear()
+        late_s = time.monotonic() - began - next_s
+        if late_s > _STANDSTILL_S:
+            log.info(
+                "The tracker stood still. Rescued copies are freed later, because cursors may have changed. "
+                "event=rescue_stood_still seconds=%.1f",
+                late_s,
+            )
+            self._copier.wait_again()
 
     def _next_s(self) -> float:
         """Returns the time to the next check of a topic, or to the next look for copies without a topic."""

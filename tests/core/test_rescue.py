@@ -148,6 +148,15 @@ def test_a_copy_that_is_needed_again_in_between_is_kept() -> None:
     assert unneeded.free(PLACE, copies, [needing(4)], now_ms=10).ranges == ((0, 1), (2, 4))
 
 
+def test_a_copy_waits_again_where_the_needs_may_be_old() -> None:
+    # 0 not needed   [the tracker stood still]   20 not needed   30 freed
+    unneeded, copies = UnneededCopies(grace_ms=10), OffsetSet.of((0, 4))
+    assert unneeded.free(PLACE, copies, [needing(4)], now_ms=0) == EMPTY
+    unneeded.wait_again()
+    assert unneeded.free(PLACE, copies, [needing(4)], now_ms=20) == EMPTY
+    assert unneeded.free(PLACE, copies, [needing(4)], now_ms=30) == copies
+
+
 def test_without_a_subscription_all_copies_are_freed() -> None:
     unneeded, copies = UnneededCopies(grace_ms=0), OffsetSet.of((0, 4))
     assert unneeded.free(PLACE, copies, [], now_ms=0) == copies

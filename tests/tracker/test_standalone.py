@@ -305,13 +305,33 @@ def test_a_tracker_that_was_stopped_beyond_its_session_is_fenced_and_works_again
         assert stopped.wait(PATIENCE_S) == 0
 
 
+def test_a_tracker_that_stood_still_waits_again_before_it_frees_rescued_copies(
+    control: Control, tmp_path: Path
+) -> None:
+    group, name = ClusterAdmin(control.config), f"cursorq-tracker-{control.markers}"
+    rescue = {"rescueTopic": f"rescue-{control.name}", "rescueBefore": "1s", "sessionTimeout": "4s"}
+    with process(control, tmp_path, **rescue) as tracker:
+        wait_until(lambda: len(group.group_members(name)) == 1)
+        os.kill(tracker.pid, signal.SIGSTOP)
+        try:
+            wait_until(lambda: not group.group_members(name))
+        finally:
+            os.kill(tracker.pid, signal.SIGCONT)
+        wait_until(lambda: "event=rescue_stood_still seconds=" in (tmp_path / "log").read_text())
+        wait_until(lambda: len(group.group_members(name)) == 1)
+        tracker.send_signal(signal.SIGTERM)
+        assert tracker.wait(PATIENCE_S) == 0
+
+
 @contextmanager
-def process(control: Control, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """``cursorq tracker`` on the control topics."""
+def process(control: Control, tmp_path: Path, **options: str) -> Iterator[subprocess.Popen[bytes]]:
+    """``cursorq tracker`` on the control topics. What it logs is in the file ``log``."""
+    options = {"sessionTimeout": f"{int(SESSION_S)}s"} | options
     conf = tmp_path / "tracker.toml"
+    given = "\n".join(f'{option} = "{value}"' for option, value in options.items())
     conf.write_text(
         f"""
-sessionTimeout = "{int(SESSION_S)}s"
+{given}
 markersTopic = "{control.markers}"
 redeliveriesTopic = "{control.redeliveries}"
 cursorsTopic = "{control.cursors}"
@@ -320,7 +340,7 @@ cursorsTopic = "{control.cursors}"
 """
     )
     command = [sys.executable, "-m", "spark_cursor_source.cli", "tracker", str(conf)]
-    with subprocess.Popen(command, cwd=ROOT) as child:
+    with (tmp_path / "log").open("ab") as log, subprocess.Popen(command, cwd=ROOT, stderr=log) as child:
         try:
             yield child
         finally:
