@@ -42,6 +42,7 @@ from spark_cursor_source.core.names import (
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.subscription_type import DEFAULT_GROUP_ID_PREFIX, group_id, why_no_group
 from spark_cursor_source.errors import (
+    CursorqError,
     GroupInUse,
     InvalidArgument,
     SnapshotNotTaken,
@@ -636,10 +637,19 @@ class Subscriptions(ClosedAtExit):
     def _end_up_to(self, positions: Mapping[Cell, int], *, what: str) -> dict[int, int]:
         ends = [EndUpTo(cell=cell, position=at) for cell, at in positions.items()]
         cursors = self._tracker.tell(_undoable(ends), what=what)
-        for cell, cursor in cursors.items():
-            if cursor is not None:
-                self._commit(cell.subscription, {cell.topic_partition: cursor.read_position})
         log.info("Messages were skipped. event=messages_skipped partitions=%d", len(positions))
+        read = {cell: cursor.read_position for cell, cursor in cursors.items() if cursor is not None}
+        for subscription in {cell.subscription for cell in read}:
+            try:
+                self._commit(subscription, {cell.topic_partition: at for cell, at in read.items()})
+            except CursorqError as why:
+                # The messages are skipped. Who reads an error may repeat the call, and skip further ones.
+                log.warning(
+                    "The messages are skipped, but the offsets of the consumer group are not committed. A "
+                    "consumer commits them when it runs. event=skip_not_committed subscription=%s why=%s",
+                    subscription,
+                    why,
+                )
         return {cell.partition: at for cell, at in positions.items()}
 
     def _rescued(self, cell: Cell, read_position: int, outstanding: OffsetSet, begin: int) -> OffsetSet:

@@ -314,6 +314,26 @@ def test_messages_that_are_older_than_a_time_are_expired(
     assert (subscriptions.latest_marker_ms() or 0) > FIRST_MS, "by the brokers' clock"
 
 
+def test_a_skip_that_is_done_is_no_error_if_the_offsets_of_the_group_cannot_be_committed(
+    subscriptions: Subscriptions,
+    tracked: Control,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    # Who repeated the call because of an error would skip three more messages.
+    subscriptions.create("billing", tracked.queue, EARLIEST)
+
+    def no_answer(*_: object) -> NoReturn:
+        raise KafkaUnavailable("commit offsets", 10_000, "no answer")
+
+    monkeypatch.setattr(ClusterAdmin, "commit", no_answer)
+    with caplog.at_level("WARNING"):
+        assert subscriptions.skip("billing", tracked.queue, 3) == {0: 3, 1: 3}
+    assert "event=skip_not_committed subscription=billing why=Kafka did not answer" in caplog.text
+    assert {one.mark_delete for one in cursors(tracked).values()} == {2}
+    assert committed(tracked) == {0: 0, 1: 0}
+
+
 def test_messages_are_skipped_up_to_given_positions(
     tracked: Control, subscriptions: Subscriptions, send: Send
 ) -> None:
