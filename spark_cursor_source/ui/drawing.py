@@ -113,16 +113,30 @@ class Drawn(NamedTuple):
 
 
 def drawn(curve: Curve) -> Drawn:
-    """Returns the paths of a curve. The right edge is now, the top is the highest value rounded up."""
+    """Returns the paths of a curve. The right edge is now, the top is the highest value rounded up.
+
+    Where values are unknown, the line has a gap.
+    """
     span = max([_LEAST_S, *curve.seconds])
-    top = nice(max(curve.values, default=0.0))
-    points = [
-        (WIDTH * (1 - age / span), TALL - (TALL - 4) * value / top)
-        for age, value in zip(curve.seconds, curve.values, strict=True)
+    top = nice(curve.highest)
+    pieces: list[list[tuple[float, float]]] = [[]]
+    for age, value in zip(curve.seconds, curve.values, strict=True):
+        if value is not None:
+            pieces[-1].append((WIDTH * (1 - age / span), TALL - (TALL - 4) * value / top))
+        elif pieces[-1]:
+            pieces.append([])
+    lines = [_line(points) for points in pieces if points]
+    areas = [
+        f"{_line(points)} L{points[-1][0]:.1f},{TALL} L{points[0][0]:.1f},{TALL} Z"
+        for points in pieces
+        if points
     ]
-    line = " ".join(f"{'L' if at else 'M'}{x:.1f},{y:.1f}" for at, (x, y) in enumerate(points))
-    area = f"{line} L{points[-1][0]:.1f},{TALL} L{points[0][0]:.1f},{TALL} Z" if points else ""
-    return Drawn(curve.title, curve.unit, curve.last, max(curve.values, default=0.0), line, area, span * 1000)
+    line, area = " ".join(lines), " ".join(areas)
+    return Drawn(curve.title, curve.unit, curve.last, curve.highest, line, area, span * 1000)
+
+
+def _line(points: Sequence[tuple[float, float]]) -> str:
+    return " ".join(f"{'L' if at else 'M'}{x:.1f},{y:.1f}" for at, (x, y) in enumerate(points))
 
 
 class Bar(NamedTuple):

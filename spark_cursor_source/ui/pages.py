@@ -128,7 +128,7 @@ def _order(row: Row, column: str) -> Any:
         "age": -1 if row.age_ms is None else row.age_ms,
         "backlog": -1 if row.backlog is None else row.backlog,
         "outstanding": row.outstanding,
-        "in": 0.0 if rates is None else rates.arrived,
+        "in": -1.0 if rates is None or rates.arrived is None else rates.arrived,
         "out": 0.0 if rates is None else rates.acked,
         "again": 0.0 if rates is None else rates.redelivered,
         "dead": 0.0 if rates is None else rates.dead,
