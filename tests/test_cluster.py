@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from spark_cursor_source.admin.due import read_due
 from spark_cursor_source.admin.live_stats import LiveStats
 from spark_cursor_source.admin.stats import read_stats
 from spark_cursor_source.admin.topic_metrics import TopicMetrics
-from spark_cursor_source.client import Client
+from spark_cursor_source.client import Client, StartAt
 from spark_cursor_source.consumer.planner import Planner
 from spark_cursor_source.consumer.source_topics import SourceTopics
 from spark_cursor_source.core.batch import SourceOffset
@@ -471,6 +472,34 @@ def test_a_query_is_told_of_records_that_an_unclean_election_has_lost(cluster: E
             match=r"Topic 'unclean' partition 0 ends at offset 5, before the position 10 .* lost",
         ):
             ask_on(run.planner, run.end)
+
+
+def test_a_subscriber_of_a_stream_goes_on_after_an_unclean_election_and_says_so(
+    cluster: EmbeddedKafka, caplog: pytest.LogCaptureFixture
+) -> None:
+    # 10 read ---- the last 5 are lost, and 3 others are written with their offsets: they come
+    stream = "unclean-stream"
+    topics = ClusterAdmin({"bootstrap.servers": cluster.bootstrap_servers}, timeout_ms=60_000)
+    topics.create_new(stream, 1, AT_ANY_PRICE, replication=2)
+    with (
+        Client({"kafka.bootstrap.servers": cluster.bootstrap_servers}) as client,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        messages = client.subscribe(stream, start=StartAt.earliest())
+
+        def read(count: int) -> list[tuple[int, bytes | None]]:
+            reading = pool.submit(lambda: [next(messages) for _ in range(count)])
+            try:
+                return [(one.offset, one.value) for one in reading.result(90)]
+            except TimeoutError:
+                client.close()  # ends the read
+                raise
+
+        lose_five_of_ten(cluster, stream, lambda: read(5))
+        write(cluster, stream, b"new-5", b"new-6", b"new-7")
+        assert read(3) == [(5, b"new-5"), (6, b"new-6"), (7, b"new-7")]
+        messages.close()
+    assert f"event=stream_truncated stream=('{stream}', 0) position=10 end=5" in caplog.text
 
 
 def test_new_records_with_the_offsets_of_lost_ones_are_told_from_the_lost_ones(

@@ -193,8 +193,26 @@ class _Reads(PartitionReads):
         )
 
     def ends_early(self, number: int, available: tuple[int, int]) -> None:
-        """Waits, because later messages may reach the position."""
-        time.sleep(_WAIT_S)
+        self.truncated(number, available[1])
+
+    def truncated(self, number: int, end: int | None) -> None:
+        """Goes on at the end of the messages that are left.
+
+        The offsets of the lost messages are given again, to messages that were not read.
+        """
+        self.look()
+        position = self.positions[number]
+        if end is None or end >= position:
+            return
+        log.warning(
+            "An election of a leader has lost messages of a stream that were read already. The subscription "
+            "goes on with the messages that get their offsets. event=stream_truncated stream=%s position=%s "
+            "end=%s",
+            (self.topic, number),
+            position,
+            end,
+        )
+        self.positions[number] = end
 
     def log_retry(self, error: KafkaError, number: int | None) -> None:
         log.info(
