@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from spark_cursor_source.errors import ConflictingOptions
 from spark_cursor_source.options.kinds import as_text, items_of
 
 #: name, without the prefix ``kafka.``, of the properties file that is read when a client is opened
@@ -31,11 +32,14 @@ class KafkaOptions(Mapping[str, str]):
         Raises:
             InvalidArgument: ``options`` is not a mapping with texts as keys.
             InvalidOption: a value is not a text, a number or a boolean.
+            ConflictingOptions: two keys differ in upper and lower case only, and have different values.
         """
-        texts = {
-            name.lower(): as_text(f"kafka.{name}", value, secret=True)
-            for name, value in items_of("kafka", options)
-        }
+        texts: dict[str, str | None] = {}
+        for name, value in items_of("kafka", options):
+            text = as_text(f"kafka.{name}", value, secret=True)
+            if texts.setdefault(name.lower(), text) != text:
+                option = f"kafka.{name.lower()}"
+                raise ConflictingOptions((option,), "given twice with different values", "give it once")
         items = tuple(sorted((name, text) for name, text in texts.items() if text is not None))
         object.__setattr__(self, "_items", items)
         object.__setattr__(self, "_lookup", dict(items))

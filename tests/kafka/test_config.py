@@ -445,6 +445,9 @@ def test_numbers_and_booleans_become_the_texts_that_spark_makes_of_them() -> Non
     config = client_config(given)
     assert (config["socket.timeout.ms"], config["socket.keepalive.enable"]) == ("5000", "true")
     assert "enable.ssl.certificate" not in config
+    with pytest.raises(ConflictingOptions, match=r"kafka\.bootstrap\.servers.*given twice") as refused:
+        client_config({"bootstrap.servers": "b:9092", "Bootstrap.Servers": "c:9092"})
+    assert "9092" not in str(refused.value)
     with pytest.raises(InvalidOption, match=r"^Option 'kafka.bootstrap.servers' is invalid: .* a list"):
         client_config({"bootstrap.servers": ["b:9092"]})  # type: ignore[dict-item]
     with pytest.raises(RefusedKafkaOption, match=r"enable\.idempotence"):
