@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from contextlib import closing
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Final, Literal, NamedTuple
 
 from spark_cursor_source.admin.tracker_channel import TRACKER_TIMEOUT_MS, open_channel
@@ -13,6 +13,7 @@ from spark_cursor_source.core.limits import NO_LIMITS, Limits, strictest
 from spark_cursor_source.core.marker import SetLimits
 from spark_cursor_source.core.names import DEFAULT_CURSORS_TOPIC, DEFAULT_MARKERS_TOPIC
 from spark_cursor_source.errors import CommandNotTaken, InvalidArgument
+from spark_cursor_source.options.arguments import check_is_number
 
 log = logging.getLogger(__name__)
 
@@ -142,13 +143,15 @@ def check_limits(limits: Limits) -> None:
         InvalidArgument: one is not a number, or is out of bounds.
     """
     rate, most = limits.rate, limits.max_outstanding
-    given: tuple[tuple[str, object, type, str, Limits], ...] = (
-        ("rate", rate, Real, "a number", Limits(rate=rate)),
-        ("max_outstanding", most, Integral, "a whole number", Limits(max_outstanding=most)),
+    if rate is not None:
+        check_is_number("rate", rate)
+    if most is not None:
+        check_is_number("max_outstanding", most, kind=Integral, words="a whole number")
+    given: tuple[tuple[str, object, Limits], ...] = (
+        ("rate", rate, Limits(rate=rate)),
+        ("max_outstanding", most, Limits(max_outstanding=most)),
     )
-    for name, value, kind, words, one in given:
-        if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):
-            raise InvalidArgument(name, value, f"it is not {words}")
+    for name, value, one in given:
         if (why := one.why_invalid) is not None:
             raise InvalidArgument(name, value, f"{why}; to stop a subscription, pause it")
 

@@ -212,7 +212,7 @@ class Subscriptions(ClosedAtExit):
         """
         _check_count(messages)
         cursors = self._known(subscription, topic, partition)
-        return self._end_up_to(self._past(cursors, messages), what=f"skip {messages} messages")
+        return self._end_up_to(subscription, self._past(cursors, messages), what=f"skip {messages} messages")
 
     def preview_skip(
         self, subscription: str, topic: str, messages: int | None = None, *, partition: int | None = None
@@ -240,7 +240,7 @@ class Subscriptions(ClosedAtExit):
             UnknownSubscription, TrackedElsewhere, CommandWaits: see :meth:`skip`.
         """
         cursors = self._known(subscription, topic)
-        return self._end_up_to(self._ends(cursors), what="skip all messages")
+        return self._end_up_to(subscription, self._ends(cursors), what="skip all messages")
 
     def skip_to(self, subscription: str, topic: str, positions: Mapping[int, int]) -> dict[int, int]:
         """Ends all messages below a position in each of these partitions, such as those of a preview.
@@ -256,7 +256,7 @@ class Subscriptions(ClosedAtExit):
         for number in sorted(positions.keys() - ends.keys()):
             raise InvalidArgument("partition", number, f"'{subscription}' has no cursor of it")
         wanted = {ends[number][0]: min(at, ends[number][1]) for number, at in positions.items()}
-        return self._end_up_to(wanted, what="skip to positions")
+        return self._end_up_to(subscription, wanted, what="skip to positions")
 
     def expire(
         self, subscription: str, topic: str, *, before_ms: int, partition: int | None = None
@@ -279,7 +279,9 @@ class Subscriptions(ClosedAtExit):
         positions = self._older(cursors, before_ms)
         if not positions:
             return {}
-        return self._end_up_to(positions, what=f"expire messages before {instant_text(before_ms)}")
+        return self._end_up_to(
+            subscription, positions, what=f"expire messages before {instant_text(before_ms)}"
+        )
 
     def preview_expire(
         self, subscription: str, topic: str, *, before_ms: int, partition: int | None = None
@@ -634,22 +636,22 @@ class Subscriptions(ClosedAtExit):
         )
         return {seek.cell.partition: seek.position for seek in seeks}
 
-    def _end_up_to(self, positions: Mapping[Cell, int], *, what: str) -> dict[int, int]:
+    def _end_up_to(self, subscription: str, positions: Mapping[Cell, int], *, what: str) -> dict[int, int]:
         ends = [EndUpTo(cell=cell, position=at) for cell, at in positions.items()]
         cursors = self._tracker.tell(_undoable(ends), what=what)
         log.info("Messages were skipped. event=messages_skipped partitions=%d", len(positions))
-        read = {cell: cursor.read_position for cell, cursor in cursors.items() if cursor is not None}
-        for subscription in {cell.subscription for cell in read}:
-            try:
-                self._commit(subscription, {cell.topic_partition: at for cell, at in read.items()})
-            except CursorqError as why:
-                # The messages are skipped. Who reads an error may repeat the call, and skip further ones.
-                log.warning(
-                    "The messages are skipped, but the offsets of the consumer group are not committed. A "
-                    "consumer commits them when it runs. event=skip_not_committed subscription=%s why=%s",
-                    subscription,
-                    why,
-                )
+        read = {cell.topic_partition: one.read_position for cell, one in cursors.items() if one is not None}
+        try:
+            if read:
+                self._commit(subscription, read)
+        except CursorqError as why:
+            # The messages are skipped. Who reads an error may repeat the call, and skip further ones.
+            log.warning(
+                "The messages are skipped, but the offsets of the consumer group are not committed. A "
+                "consumer commits them when it runs. event=skip_not_committed subscription=%s why=%s",
+                subscription,
+                why,
+            )
         return {cell.partition: at for cell, at in positions.items()}
 
     def _rescued(self, cell: Cell, read_position: int, outstanding: OffsetSet, begin: int) -> OffsetSet:

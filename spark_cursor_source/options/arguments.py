@@ -66,6 +66,12 @@ def check_number(argument: str, value: int, *, least: int, most: int) -> int:
     return whole
 
 
+def check_is_number(argument: str, value: float, *, kind: type = Real, words: str = "a number") -> None:
+    """Check the type of a number, where its bounds are checked elsewhere."""
+    if isinstance(value, bool) or not isinstance(value, kind):
+        raise InvalidArgument(argument, value, f"it is not {words}")
+
+
 def call_timeout(timeout_ms: int | None, default_ms: int) -> int:
     """Return the timeout of a call in ms. None is the default.
 
@@ -77,8 +83,7 @@ def call_timeout(timeout_ms: int | None, default_ms: int) -> int:
     """
     if timeout_ms is None:
         return default_ms
-    if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, Real):
-        raise InvalidArgument("timeout_ms", timeout_ms, "it is not a number of milliseconds")
+    check_is_number("timeout_ms", timeout_ms, words="a number of milliseconds")
     if not timeout_ms <= _MAX_TIMEOUT_MS:  # also if it is NaN
         raise InvalidArgument("timeout_ms", timeout_ms, "it is longer than a year")
     return int(timeout_ms)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from spark_cursor_source.errors import ConflictingOptions
-from spark_cursor_source.options.kinds import as_text, items_of
+from spark_cursor_source.options.kinds import as_text, items_of, put_once
 
 #: name, without the prefix ``kafka.``, of the properties file that is read when a client is opened
 CONFIG_FILE = "config.file"
@@ -34,13 +33,11 @@ class KafkaOptions(Mapping[str, str]):
             InvalidOption: a value is not a text, a number or a boolean.
             ConflictingOptions: two keys differ in upper and lower case only, and have different values.
         """
-        texts: dict[str, str | None] = {}
+        texts: dict[str, str] = {}
         for name, value in items_of("kafka", options):
-            text = as_text(f"kafka.{name}", value, secret=True)
-            if texts.setdefault(name.lower(), text) != text:
-                option = f"kafka.{name.lower()}"
-                raise ConflictingOptions((option,), "given twice with different values", "give it once")
-        items = tuple(sorted((name, text) for name, text in texts.items() if text is not None))
+            key = name.lower()
+            put_once(texts, key, f"kafka.{key}", as_text(f"kafka.{name}", value, secret=True))
+        items = tuple(sorted(texts.items()))
         object.__setattr__(self, "_items", items)
         object.__setattr__(self, "_lookup", dict(items))
 

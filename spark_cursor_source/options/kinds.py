@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from spark_cursor_source.core.duration import format_duration, parse_duration
 from spark_cursor_source.core.names import why_no_subscription, why_no_template, why_no_topic
-from spark_cursor_source.errors import InvalidArgument, InvalidDuration, InvalidOption
+from spark_cursor_source.errors import ConflictingOptions, InvalidArgument, InvalidDuration, InvalidOption
 
 MAX_LONG = 2**63 - 1
 
@@ -50,6 +50,15 @@ def items_of(argument: str, options: Mapping[str, object]) -> Iterable[tuple[str
         if not isinstance(option, str):
             raise InvalidArgument(argument, type(options), f"its key {option!r} is not a text")
     return options.items()
+
+
+def put_once(values: dict[str, str], key: str, option: str, text: str | None) -> None:
+    """Add the text of an option, unless it is None. The same key with another text is refused."""
+    if text is None:
+        return
+    if values.get(key, text) != text:
+        raise ConflictingOptions((option,), "given twice with different values", "give it once")
+    values[key] = text
 
 
 def integer(*, least: int = 1) -> Kind[int]:

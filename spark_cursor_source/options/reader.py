@@ -17,7 +17,7 @@ from spark_cursor_source.errors import (
     UnknownOption,
 )
 from spark_cursor_source.options.kafka import CONFIG_FILE, KafkaOptions
-from spark_cursor_source.options.kinds import Kind, as_text, items_of
+from spark_cursor_source.options.kinds import Kind, as_text, items_of, put_once
 
 KAFKA = "kafka."
 _FINDABLE = ("kafka.bootstrap.servers", "kafka." + CONFIG_FILE)
@@ -56,9 +56,9 @@ class OptionReader:
             if key == "path":
                 refuse_path(value)
             elif key.startswith(KAFKA) and key != KAFKA:
-                _put(kafka, key.removeprefix(KAFKA), option, as_text(option, value, secret=True))
+                put_once(kafka, key.removeprefix(KAFKA), option, as_text(option, value, secret=True))
             elif key in canonical:
-                _put(self._values, key, option, as_text(canonical[key], value))
+                put_once(self._values, key, option, as_text(canonical[key], value))
             else:
                 raise unknown_option(option, canonical.values(), elsewhere or {})
         self.kafka = KafkaOptions(kafka)
@@ -123,11 +123,3 @@ def check_distinct(topics: Mapping[str, str]) -> None:
                 (by_topic[topic], option), f"both name the topic '{topic}'", "give each a topic of its own"
             )
         by_topic[topic] = option
-
-
-def _put(values: dict[str, str], key: str, option: str, text: str | None) -> None:
-    if text is None:
-        return
-    if values.get(key, text) != text:
-        raise ConflictingOptions((option,), "given twice with different values", "give it once")
-    values[key] = text

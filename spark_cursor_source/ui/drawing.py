@@ -125,13 +125,11 @@ def drawn(curve: Curve) -> Drawn:
             pieces[-1].append((WIDTH * (1 - age / span), TALL - (TALL - 4) * value / top))
         elif pieces[-1]:
             pieces.append([])
-    lines = [_line(points) for points in pieces if points]
-    areas = [
-        f"{_line(points)} L{points[-1][0]:.1f},{TALL} L{points[0][0]:.1f},{TALL} Z"
-        for points in pieces
-        if points
-    ]
-    line, area = " ".join(lines), " ".join(areas)
+    lines = [(points, _line(points)) for points in pieces if points]
+    line = " ".join(one for _, one in lines)
+    area = " ".join(
+        f"{one} L{points[-1][0]:.1f},{TALL} L{points[0][0]:.1f},{TALL} Z" for points, one in lines
+    )
     return Drawn(curve.title, curve.unit, curve.last, curve.highest, line, area, span * 1000)
 
 

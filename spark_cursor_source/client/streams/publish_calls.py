@@ -16,6 +16,8 @@ from spark_cursor_source.options.arguments import (
 )
 from spark_cursor_source.options.kinds import MAX_LONG
 
+_ack_policy = choice(AckPolicy)
+
 
 class PublishCalls:
     """Mixin of ``Client`` with the publishing methods."""
@@ -143,6 +145,6 @@ def _outgoing(
         correlation_id=correlation_id,
         partition=partition,
         partitioner=partitioner,
-        ack_policy=AckPolicy(choice(AckPolicy)("ack_policy", ack_policy)),
+        ack_policy=_ack_policy("ack_policy", ack_policy),
         expected_offset=expected_offset,
     )
