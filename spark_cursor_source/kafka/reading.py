@@ -110,7 +110,8 @@ class PartitionReads(ABC):
 
     #: False if an error without a rule ends the read at once
     retries_unlisted = False
-    #: seconds without a record after which the reader looks whether the topic still exists
+    #: seconds without a record after which the reader looks whether the topic still exists, or a quarter of
+    #: the stall timeout, if that is less
     look_every_s = 2.0
     #: timeout of one request to the brokers in seconds
     request_s = 10.0
@@ -135,7 +136,10 @@ class PartitionReads(ABC):
         self._ended: set[int] = set()  # partitions that gave their end after their last record
         self._denials: dict[tuple[str, int], Deadline] = {}
         self._stall_timeout_ms = stall_timeout_ms
-        self._denial_ms = _DENIAL_MS if stall_timeout_ms is None else min(_DENIAL_MS, stall_timeout_ms // 2)
+        self._denial_ms, self._look_every_s = _DENIAL_MS, self.look_every_s
+        if stall_timeout_ms is not None:
+            self._denial_ms = min(_DENIAL_MS, stall_timeout_ms // 2)
+            self._look_every_s = min(self.look_every_s, stall_timeout_ms / 4_000)
         self._progress_s = self._looked_s = time.monotonic()
 
     # ---- errors of the reader
@@ -298,7 +302,7 @@ class PartitionReads(ABC):
         self.check_stall()
         was_missing = any(what == _TOPIC for what, _ in self._denials)
         quiet_s = time.monotonic() - max(self._looked_s, self._progress_s)
-        if not self._denials and quiet_s < self.look_every_s:
+        if not self._denials and quiet_s < self._look_every_s:
             return
         self.look()
         self._looked_s = time.monotonic()
@@ -308,9 +312,15 @@ class PartitionReads(ABC):
             self.assign()
 
     def check_stall(self) -> None:
-        """Raise the error of the reader if it made no progress for the stall timeout."""
+        """Raise the error of the reader if it made no progress for the stall timeout.
+
+        What the brokers still deny is the cause. On a slow machine the denial may be older than its limit by
+        now, without a second look at it.
+        """
         stall = self._stall
         if stall is not None and stall.over:
+            if self._denials:
+                self.look()
             raise self.stalled(stall)
 
     def look(self) -> None:

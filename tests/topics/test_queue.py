@@ -22,6 +22,7 @@ from spark_cursor_source.errors import NotAuthorized, ReadStalled, RecordsGone, 
 from spark_cursor_source.kafka import consumers
 from spark_cursor_source.kafka.config_roles import reader_config
 from spark_cursor_source.kafka.consumers import borrowed_fastest_consumer, close_idle_consumers
+from spark_cursor_source.kafka.reading import PartitionReads
 from spark_cursor_source.topics.message_columns import message_schema
 from spark_cursor_source.topics.queue import Missing, arrow_batches
 from tests.conftest import READY_S, CreateTopic, DeleteTopic
@@ -333,9 +334,27 @@ def test_what_a_deleted_topic_had_is_missing_where_it_is_skipped(
     assert missing == [(one, one.offsets, Missing.TOPIC) for one in slices[:2]]
 
 
-def test_a_topic_that_never_was_is_said_to_be_gone(config: dict[str, str]) -> None:
+@pytest.mark.parametrize("stall_timeout_ms", [1_000, 6_000], ids="within {} ms".format)
+def test_a_topic_that_never_was_is_said_to_be_gone(config: dict[str, str], stall_timeout_ms: int) -> None:
+    never = f"never-{uuid.uuid4().hex[:8]}"
     with borrowed_fastest_consumer(config) as consumer, pytest.raises(TopicGone):
-        read_records(consumer, f"never-{uuid.uuid4().hex[:8]}", 0, 0, 3, stall_timeout_ms=6_000)
+        read_records(consumer, never, 0, 0, 3, stall_timeout_ms=stall_timeout_ms)
+
+
+@on_both_ways
+def test_a_missing_topic_is_said_to_be_gone_also_by_a_reader_on_a_slow_machine(
+    config: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    never = f"never-{uuid.uuid4().hex[:8]}"
+    look = PartitionReads.look
+
+    def slow_look(reading: PartitionReads) -> None:
+        look(reading)
+        time.sleep(1.0)
+
+    monkeypatch.setattr(PartitionReads, "look", slow_look)
+    with borrowed_fastest_consumer(config) as consumer, pytest.raises(TopicGone):
+        read_records(consumer, never, 0, 0, 3, stall_timeout_ms=1_500)
 
 
 def test_a_topic_created_again_is_read_by_the_same_consumer(
