@@ -37,8 +37,10 @@ def parse_duration(text: str) -> int:
     spark_cursor_source.errors.options.InvalidDuration: '30' is not a duration. Write ...
 
     Raises:
-        InvalidDuration: the text is not a duration, or its milliseconds exceed 64 bits.
+        InvalidDuration: the text is not a duration, or its milliseconds exceed 64 bits. A number is none.
     """
+    if not isinstance(text, str):
+        raise InvalidDuration(text)
     match = _DURATION.fullmatch(text)
     if match is not None:
         number, unit = match.groups()

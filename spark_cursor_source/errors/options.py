@@ -10,9 +10,9 @@ class OptionsError(CursorqError):
 
 
 class InvalidDuration(OptionsError):
-    """Raised when a text is not a duration such as ``500ms``, ``30s``, ``5m``, ``2h`` or ``30 seconds``."""
+    """Raised when a value is not a duration such as ``500ms``, ``30s``, ``5m``, ``2h`` or ``30 seconds``."""
 
-    text: str
+    text: object
     template = "{_text} is not a duration. Write a whole number with a unit: 500ms, 30s, 5m, 2h or 1d."
 
     @property

@@ -8,13 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from inspect import signature
-from pickle import PicklingError
 from typing import Any
 from uuid import uuid4
 
-from pyspark.cloudpickle import dumps
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_type
@@ -24,13 +20,11 @@ from spark_cursor_source._features import require_library
 from spark_cursor_source.consumer.ack_check import check_cells
 from spark_cursor_source.consumer.action_columns import MESSAGE_ID, ActionColumns, require_columns
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.duration import parse_duration
 from spark_cursor_source.core.offsets import EMPTY
 from spark_cursor_source.core.subscription_type import SubscriptionType
 from spark_cursor_source.errors import (
     AckedBySource,
     ConflictingOptions,
-    HandlerNotPicklable,
     InvalidOption,
     OptionsNotCarried,
     RowsOfTwoSources,
@@ -57,43 +51,16 @@ from spark_cursor_source.spark.handling import handle, handle_and_settle
 from spark_cursor_source.spark.kept import computed_once, kept
 from spark_cursor_source.spark.per_row import Handler, action_of, outcome_ddl, outcome_ids
 from spark_cursor_source.spark.schema import origin_of
-
-
-def check_travels(function: Callable[..., Any]) -> None:
-    """Refuses a function that cannot be pickled to executors.
-
-    Raises:
-        HandlerNotPicklable
-    """
-    try:
-        dumps(function)  # type: ignore[no-untyped-call]  # pyspark does not annotate it
-    except (AttributeError, PicklingError, PySparkException, RecursionError, TypeError, ValueError) as why:
-        raise HandlerNotPicklable(_name_of(function), str(why)) from why
-
-
-def _name_of(function: object) -> str:
-    name: str = getattr(function, "__qualname__", type(function).__name__)
-    return name
-
-
-def _check_takes(option: str, function: Callable[..., Any] | None, *arguments: str) -> None:
-    """Refuses a function that cannot be called with these arguments: each message would fail alike.
-
-    Raises:
-        InvalidOption
-    """
-    try:
-        signature(function).bind(*arguments)  # type: ignore[arg-type]  # None is refused like other values
-    except TypeError as why:
-        listed = ", ".join(arguments)
-        cause = f"it cannot be called with ({listed}): {why}"
-        raise InvalidOption(option, _name_of(function), cause, f"give a function of ({listed})") from why
-    except ValueError:
-        return  # a function in C may not tell its arguments
-
+from spark_cursor_source.spark.sink_arguments import (
+    check_at_least,
+    check_is_text,
+    check_is_true_or_false,
+    check_takes,
+    check_travels,
+    short_duration_ms,
+)
 
 log = logging.getLogger(__name__)
-_LEAST_MS = 100
 
 
 class BatchSink(ABC):
@@ -174,8 +141,8 @@ class AckSink(BatchSink):
     Raises:
         AckedBySource: the source would also end the messages that the sink gives back: with
             ``ackMode=cumulative``, or ``batch`` with V1 markers.
-        InvalidOption: ``on_error`` is neither "raise" nor "bisect", ``max_calls`` is below 5, or ``fn`` does
-            not take a batch and its id.
+        InvalidOption: ``on_error`` is neither "raise" nor "bisect", ``max_calls`` is below 5, ``persist`` is
+            neither True nor False, or ``fn`` does not take a batch and its id.
         ConflictingOptions: ``on_error="bisect"`` with ``persist=False``, or with ordering=key.
     """
 
@@ -190,14 +157,16 @@ class AckSink(BatchSink):
     ) -> None:
         if on_error not in ("raise", "bisect"):
             raise InvalidOption("on_error", on_error, "it is neither raise nor bisect", "give one of them")
-        _check_takes("fn", fn, "batch", "batch_id")
+        check_takes("fn", fn, "batch", "batch_id")
+        if persist is not None:
+            check_is_true_or_false("persist", persist)
         bisects = on_error == "bisect"
         if bisects and persist is False:
             raise ConflictingOptions(
                 ("on_error", "persist"), "each call would read Kafka again", "leave persist out"
             )
         # The first call, three rows alone and one more.
-        most = _at_least("max_calls", max_calls, 5)
+        most = check_at_least("max_calls", max_calls, 5)
         self._calls = BisectedCalls(fn, most) if bisects else None
         self._fn = fn
         super().__init__(options, persist=True if bisects else persist)
@@ -279,24 +248,27 @@ class AckSink(BatchSink):
 
         Raises:
             HandlerNotPicklable: ``fn`` or ``resources`` cannot be sent to the executors.
-            InvalidOption: concurrency is below 1, a duration is too short, or a function takes other
-                arguments.
-            InvalidDuration: a text is no duration.
+            InvalidOption: concurrency is below 1, a duration is no duration or too short, a function takes
+                other arguments, or ``result`` is no text.
             ConflictingOptions: ``stragglers`` with ``then``, ``result``, key_shared or ordering=key.
             KeyOrderLost: with ordering=key, the rows of a key do not arrive in the order of their offsets.
             AckedBySource: the source would also end the messages that the handler gives back.
         """
-        _check_takes("fn", fn, "message", *([] if resources is None else ["resource"]))
+        check_takes("fn", fn, "message", *([] if resources is None else ["resource"]))
         if resources is not None:
-            _check_takes("resources", resources)
+            check_takes("resources", resources)
         if then is not None:
-            _check_takes("then", then, "outcomes", "batch_id")
+            check_takes("then", then, "outcomes", "batch_id")
+        if tracer is not None:
+            check_takes("tracer", tracer)
+        if result is not None:
+            check_is_text("result", result, "a DDL type, such as 'STRING' or 'id BIGINT, total DOUBLE'")
         handling = Handling(
             fn=fn,
-            concurrency=_at_least("concurrency", concurrency, 1),
-            timeout_ms=None if timeout is None else _duration_ms("timeout", timeout),
-            flush_ms=_duration_ms("flush", flush),
-            stragglers_ms=None if stragglers is None else _duration_ms("stragglers", stragglers),
+            concurrency=check_at_least("concurrency", concurrency, 1),
+            timeout_ms=None if timeout is None else short_duration_ms("timeout", timeout),
+            flush_ms=short_duration_ms("flush", flush),
+            stragglers_ms=None if stragglers is None else short_duration_ms("stragglers", stragglers),
             resources=resources,
             name=uuid4().hex,
             has_result=result is not None,
@@ -516,18 +488,3 @@ def _options(options: Mapping[str, str] | None) -> AckOptions | None:
     parsed = AckOptions.parse(options)
     check_settled_by_sink(parsed.ack_mode, parsed.marker_version)
     return parsed
-
-
-def _at_least(option: str, value: int, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidOption(option, value, "it is not a whole number", f"give {least} or more")
-    if value < least:
-        raise InvalidOption(option, value, f"it is below {least}", f"give {least} or more")
-    return value
-
-
-def _duration_ms(option: str, text: str) -> int:
-    duration_ms = parse_duration(text)
-    if duration_ms < _LEAST_MS:
-        raise InvalidOption(option, text, f"it is below {_LEAST_MS}ms", f"give {_LEAST_MS}ms or more")
-    return duration_ms

@@ -27,6 +27,7 @@ from spark_cursor_source.spark.queue_state import (
     cursors_topic_of,
     without,
 )
+from spark_cursor_source.spark.sink_arguments import check_is_text, check_takes
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +76,7 @@ class DeltaSink(BatchSink):
         sink = DeltaSink("main.sales.orders", transform=parse)
 
     Raises:
+        InvalidOption: ``table`` is no text, or ``transform`` does not take a batch.
         ConflictingOptions: the options have ``markerFormat=v1``, which has no cursors, or another action
             than ack.
         TableHistoryDamaged: a commit of this sink cannot be read.
@@ -85,6 +87,9 @@ class DeltaSink(BatchSink):
         self, table: str, options: Mapping[str, str] | None = None, *, transform: Transform | None = None
     ) -> None:
         super().__init__(options, persist=True)
+        check_is_text("table", table, "the name of a table as in SQL, or delta.`/path`")
+        if transform is not None:
+            check_takes("transform", transform, "batch")
         if self._options is not None:
             check_exactly_once("DeltaSink", self._options)
         self._table = table

@@ -31,6 +31,7 @@ from spark_cursor_source.spark.queue_state import (
     without,
 )
 from spark_cursor_source.spark.schema import origin_of
+from spark_cursor_source.spark.sink_arguments import check_takes
 
 _TASK = "task"
 
@@ -66,6 +67,7 @@ class KafkaSink(BatchSink):
         sink = KafkaSink("invoices", transform=invoice)
 
     Raises:
+        InvalidOption: ``topic`` is no name that Kafka takes, or ``transform`` does not take a batch.
         ConflictingOptions: the options have ``markerFormat=v1``, ``ackMode=batch``, or another action than
             ack.
         AckedBySource: the source acks before the write, with ``ackMode=cumulative``.
@@ -82,10 +84,12 @@ class KafkaSink(BatchSink):
         super().__init__(options, persist=True)
         if topic is not None and (why := why_no_topic(topic)) is not None:
             raise InvalidOption("topic", topic, why, "give the name of a Kafka topic")
+        if transform is not None:
+            check_takes("transform", transform, "batch")
         if self._options is not None:
             _check(self._options)
         self._given, self._topic = options, topic
-        self._transform = transform or _copies
+        self._transform = _copies if transform is None else transform
 
     def _call(self, rows: DataFrame, batch_id: int, options: AckOptions) -> int:
         _check(options)

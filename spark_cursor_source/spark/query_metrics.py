@@ -22,6 +22,7 @@ from spark_cursor_source.metrics import table
 from spark_cursor_source.metrics.counts import Counts
 from spark_cursor_source.metrics.table import Histogram, Metric, Sample
 from spark_cursor_source.spark.handler_times import HANDLER_COUNTS
+from spark_cursor_source.spark.sink_arguments import check_takes
 
 log = logging.getLogger(__name__)
 
@@ -66,9 +67,14 @@ class QueryMetrics(StreamingQueryListener):
         # Before the session ends:
         server.close()
         spark.streams.removeListener(metrics)
+
+    Raises:
+        InvalidOption: ``on_progress`` cannot be called with a QueueProgress.
     """
 
     def __init__(self, on_progress: Callable[[QueueProgress], object] | None = None) -> None:
+        if on_progress is not None:
+            check_takes("on_progress", on_progress, "progress")
         self._on_progress = on_progress
         self._counts = Counts()
         self._lock = threading.Lock()

@@ -1,5 +1,7 @@
 """Durations are strict, and what is written out is read back."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -64,9 +66,12 @@ def test_the_intervals_of_spark_are_durations_too(text: str, duration_ms: int) -
         "1m30s",
         "9223372036854775808ms",
         "9" * 5000 + "s",
+        30,
+        None,
+        b"30s",
     ],
 )
-def test_anything_else_is_refused_and_says_what_to_write(text: str) -> None:
+def test_anything_else_is_refused_and_says_what_to_write(text: Any) -> None:
     with pytest.raises(InvalidDuration, match="Write a whole number with a unit") as refusal:
         parse_duration(text)
     assert len(str(refusal.value)) < 400

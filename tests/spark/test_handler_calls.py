@@ -14,12 +14,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_cursor_source import AckSink, Leave, Reject, Release
+from spark_cursor_source import AckSink, DeltaSink, KafkaSink, Leave, QueryMetrics, Reject, Release
 from spark_cursor_source.errors import (
     ConflictingOptions,
     HandlerNotPicklable,
     HandlerSetupFailed,
-    InvalidDuration,
     InvalidOption,
     UnknownOutcome,
 )
@@ -344,15 +343,44 @@ def test_rules_that_mean_nothing_are_refused_where_they_are_given() -> None:
 
     with pytest.raises(InvalidOption, match="it is below 1"):
         AckSink.per_row(fn, concurrency=0)
-    with pytest.raises(InvalidOption, match="it is below 100ms"):
+    with pytest.raises(InvalidOption, match=r"'flush' = '0s'.* too short.* 100ms or more"):
         AckSink.per_row(fn, flush="0s")
-    with pytest.raises(InvalidDuration):
-        AckSink.per_row(fn, timeout="soon")
     with pytest.raises(ConflictingOptions, match=r"stragglers.*then"):
         AckSink.per_row(fn, stragglers="5s", then=lambda outcomes, batch_id: None)
     lock = threading.Lock()
     with pytest.raises(HandlerNotPicklable):
         AckSink.per_row(print, resources=lambda: lock)
+
+
+@pytest.mark.parametrize("wrong", ["soon", "30", 30, 0.5, True, b"30s"], ids=repr)
+@pytest.mark.parametrize("argument", ["timeout", "flush", "stragglers"])
+def test_a_handlers_duration_that_is_none_is_refused_by_its_name(argument: str, wrong: Any) -> None:
+    with pytest.raises(InvalidOption, match=f"'{argument}' = .*it is not a duration.*30s"):
+        AckSink.per_row(print, **{argument: wrong})
+
+
+@pytest.mark.parametrize("wrong", ["false", 0, "", []], ids=repr)
+def test_an_argument_of_a_sink_that_means_nothing_is_refused_before_any_message(wrong: Any) -> None:
+    for argument, made in {
+        "persist": lambda: AckSink(print, persist=wrong),
+        "on_progress": lambda: QueryMetrics(on_progress=wrong),
+        "tracer": lambda: AckSink.per_row(print, tracer=wrong),
+    }.items():
+        with pytest.raises(InvalidOption, match=argument):
+            made()
+    for sink in (DeltaSink, KafkaSink):
+        with pytest.raises(InvalidOption, match="transform"):
+            sink("orders", transform=wrong)
+
+
+@pytest.mark.parametrize("wrong", ["", "  ", 1, b"orders", ["orders"]], ids=repr)
+def test_a_name_or_a_type_that_is_no_text_is_refused_before_any_message(wrong: Any) -> None:
+    with pytest.raises(InvalidOption, match=r"'table'.*Give the name of a table"):
+        DeltaSink(wrong)
+    with pytest.raises(InvalidOption, match=r"'result'.*Give a DDL type"):
+        AckSink.per_row(print, result=wrong)
+    with pytest.raises(InvalidOption, match="topic"):
+        KafkaSink(wrong)
 
 
 def test_a_function_that_cannot_be_called_as_the_sink_calls_it_is_refused_before_any_message() -> None:
@@ -368,6 +396,8 @@ def test_a_function_that_cannot_be_called_as_the_sink_calls_it_is_refused_before
         lambda: AckSink.per_row(with_service, resources=lambda name: name),  # type: ignore[arg-type]
         lambda: AckSink(None),  # type: ignore[arg-type]
         lambda: AckSink(lambda batch: None),  # type: ignore[arg-type]
+        lambda: DeltaSink("orders", transform=lambda: None),  # type: ignore[arg-type]
+        lambda: KafkaSink("orders", transform=lambda batch, batch_id: batch),  # type: ignore[arg-type]
     ):
         with pytest.raises(InvalidOption, match="it cannot be called with"):
             made()
