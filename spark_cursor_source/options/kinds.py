@@ -33,7 +33,7 @@ def as_text(option: str, value: object, *, secret: bool = False) -> str | None:
     raise InvalidOption(option, shown, f"its value is a {type(value).__name__}", "give a text")
 
 
-def items_of(argument: str, options: Mapping[str, object]) -> Iterable[tuple[str, object]]:
+def items_of(argument: str, options: Mapping[str, ValueT]) -> Iterable[tuple[str, ValueT]]:
     """Return the options with their values.
 
     >>> items_of("kafka", "broker:9092")

@@ -226,7 +226,7 @@ TRACKER_OPTIONS = keys_of(TrackerOptions)
 
 
 def _flatten(prefix: str, table: Mapping[str, object]) -> Iterable[tuple[str, object]]:
-    for key, value in table.items():
+    for key, value in kinds.items_of("options", table):
         if isinstance(value, Mapping):
             yield from _flatten(f"{prefix}{key}.", value)
         else:

@@ -13,12 +13,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from spark_cursor_source.consumer.action_columns import ActionColumns
-from spark_cursor_source.errors import InvalidOffset, OptionsNotCarried, RowsOfTwoSources
+from spark_cursor_source.errors import InvalidArgument, InvalidOffset, OptionsNotCarried, RowsOfTwoSources
 from spark_cursor_source.kafka.admin import ClusterAdmin, meet_brokers
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import PATIENCE_MS
 from spark_cursor_source.kafka.rights import DESCRIBE, READ, WRITE
 from spark_cursor_source.options.ack import AckOptions
+from spark_cursor_source.options.kinds import items_of
 from spark_cursor_source.options.row_origin import RowOrigin
 from spark_cursor_source.spark.classic import ends_of_sources, unions
 from spark_cursor_source.spark.schema import origin_of
@@ -44,6 +45,7 @@ def ack(df: DataFrame, options: Mapping[str, str] | None = None) -> int:
         cursorq.ack(done, options)
 
     Raises:
+        InvalidArgument: ``df`` is not a DataFrame, or ``options`` are not a mapping.
         MissingColumns, NullMessageId: a row does not identify its message.
         OptionsNotCarried: no options are given, and the rows do not carry all options of their source.
         RowsOfTwoSources: no options are given, and the rows are a union of unlike sources.
@@ -67,7 +69,7 @@ def release(
         MissingColumns, NullMessageId, OptionsNotCarried, RowsOfTwoSources, MarkersNotDurable: see
             :func:`ack`.
     """
-    extra = {"delay": delay or "0s"} | ({"reason": reason} if reason else {})
+    extra = {"delay": "0s" if delay is None else delay} | ({"reason": reason} if reason else {})
     return run_action(df, _options(df, options, action="release", **extra))
 
 
@@ -99,11 +101,13 @@ def extend(df: DataFrame, options: Mapping[str, str] | None = None, lease: str |
         MissingColumns, NullMessageId, OptionsNotCarried, RowsOfTwoSources, MarkersNotDurable: see
             :func:`ack`.
     """
-    extra = {"lease": lease} if lease else {}
+    extra = {} if lease is None else {"lease": lease}
     return run_action(df, _options(df, options, action="extend", **extra))
 
 
 def _options(df: DataFrame, given: Mapping[str, str] | None, **extra: str) -> AckOptions:
+    if not isinstance(df, DataFrame):
+        raise InvalidArgument("df", type(df), "it is not a DataFrame with the rows of messages")
     origin = origin_of(df.schema)
     difference = None if origin is None else difference_of_sources(df, origin)
     if given is None:
@@ -112,7 +116,9 @@ def _options(df: DataFrame, given: Mapping[str, str] | None, **extra: str) -> Ac
         if difference is not None:
             raise RowsOfTwoSources(*difference)
         given = origin.sink_options()
-    parsed = replace(AckOptions.parse({**given, **extra}).settling_each(), topic_ids=topic_ids_of(df))
+    parsed = replace(
+        AckOptions.parse(dict(items_of("options", given)) | extra).settling_each(), topic_ids=topic_ids_of(df)
+    )
     # The rows may be acked for another subscription. The cursors topic then shows whether it exists.
     is_known = origin is not None and difference is None and origin.is_of(parsed)
     return replace(parsed, cursors_topic=None) if is_known else parsed

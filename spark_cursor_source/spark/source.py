@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 from spark_cursor_source.errors import MissingOption
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.options.ack import AckOptions
+from spark_cursor_source.options.kinds import items_of
 from spark_cursor_source.options.publish import EnqueueOptions, is_enqueue
 from spark_cursor_source.options.row_origin import METADATA, RowOrigin
 from spark_cursor_source.options.source import SourceOptions
@@ -135,7 +136,9 @@ def outstanding(spark: SparkSession, options: Mapping[str, str], *, payload: boo
     other actions need no options. The call takes no lease and moves no cursor.
 
     Raises:
-        UnknownOption, InvalidOption: an option is not valid for a view.
+        InvalidArgument: the options are not a mapping.
+        UnknownOption, InvalidOption, MissingOption: an option is not valid for a view, or the brokers are
+            missing.
         PythonWithoutPackage: see :func:`register`.
         TopicNotFound, UnknownSubscription, UnknownQueueTopic (by the first action): there is no such cursor.
 
@@ -155,8 +158,10 @@ def outstanding(spark: SparkSession, options: Mapping[str, str], *, payload: boo
         stuck.selectExpr("partition", "offset", "state", "string(value)").show()
         cursorq.reject(stuck, reason="given up by an operator")
     """
+    given = dict(items_of("options", options))
+    view = given | {"view": View.OUTSTANDING.value, "includePayload": str(payload).lower()}
+    ViewOptions.parse(view)  # Spark would raise an AnalysisException with the text of the error
     register(spark)
-    view = {**options, "view": View.OUTSTANDING.value, "includePayload": str(payload).lower()}
     rows = spark.read.format(CursorqDataSource.name()).options(**view).load()
     try:
         origin = RowOrigin.of(SourceOptions.parse(options))

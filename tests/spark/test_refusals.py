@@ -17,7 +17,14 @@ import spark_cursor_source as cursorq
 from spark_cursor_source import AckSink
 from spark_cursor_source.core.marker import End
 from spark_cursor_source.devkit.broker import EmbeddedKafka
-from spark_cursor_source.errors import AckedBySource, MissingColumns, UnknownOption
+from spark_cursor_source.errors import (
+    AckedBySource,
+    InvalidArgument,
+    InvalidOption,
+    MissingColumns,
+    MissingOption,
+    UnknownOption,
+)
 from tests.kafka.control_plane import control_on
 from tests.spark.harness import Bench, Seen, start_patiently, wait_until
 
@@ -170,6 +177,34 @@ def test_an_unknown_option_is_named_with_the_nearest_one(bench: Bench) -> None:
         AckSink(Seen(), options)
     with pytest.raises(UnknownOption, match="maxDeliveries"):
         cursorq.start_tracker(bench.spark, {"checkpointLocation": "x", "maxDelivery": 3})
+
+
+def test_arguments_that_are_no_rows_and_no_options_are_refused_by_name(bench: Bench) -> None:
+    options, frame = bench.options("t"), bench.frame("t", [(0, 0, 1)])
+    for act in (cursorq.ack, cursorq.release, cursorq.reject, cursorq.extend):
+        with pytest.raises(InvalidArgument, match=r"df=.*NoneType.* is not a DataFrame"):
+            act(None, options)  # type: ignore[arg-type]
+        with pytest.raises(InvalidArgument, match=r"options=.*str.* is not a mapping"):
+            act(frame, "billing")  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match=r"options=.*NoneType.* is not a mapping"):
+        cursorq.start_tracker(bench.spark, None)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match=r"options=.*NoneType.* is not a mapping"):
+        cursorq.outstanding(bench.spark, None)  # type: ignore[arg-type]
+    for wrong in ("", 0, 30):
+        with pytest.raises(InvalidOption, match=r"'delay' = .* is invalid"):
+            cursorq.release(frame, options, delay=wrong)  # type: ignore[arg-type]
+        with pytest.raises(InvalidOption, match=r"'lease' = .* is invalid"):
+            cursorq.extend(frame, options, lease=wrong)  # type: ignore[arg-type]
+
+
+def test_the_options_of_a_view_are_refused_with_the_documented_errors(bench: Bench) -> None:
+    options = bench.options("t")
+    with pytest.raises(UnknownOption, match="Did you mean 'subscription'"):
+        cursorq.outstanding(bench.spark, options | {"subscripton": "billing"})
+    with pytest.raises(InvalidOption, match="includePayload"):
+        cursorq.outstanding(bench.spark, options, payload="no")  # type: ignore[arg-type]
+    with pytest.raises(MissingOption, match=r"kafka\.bootstrap\.servers"):
+        cursorq.outstanding(bench.spark, {"subscription": "billing"})
 
 
 @pytest.mark.parametrize(("mode", "version"), [("batch", "v1"), ("cumulative", "v2")])
