@@ -57,6 +57,13 @@ def test_an_error_is_the_same_on_the_other_side_of_a_pickle_and_as_a_copy(
     assert (vars(there), there.args, repr(there)) == (vars(here), here.args, repr(here))
 
 
+def test_a_cause_that_is_a_sentence_ends_with_one_period() -> None:
+    cause = str(errors.InvalidDuration("soon"))
+    text = str(errors.UnfitColumn("delay", "string", cause))
+    assert "2h or 1d. Cast or correct it." in text
+    assert "use ../topics. Give" in str(errors.InvalidOption("topic", "x", "use ../topics", "give another"))
+
+
 @pytest.mark.parametrize("error", FIELDS, ids=lambda error: error.__name__)
 def test_the_fields_of_an_error_are_given_by_position_or_by_name_and_are_its_args_and_attributes(
     error: type[errors.CursorqError],

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, ClassVar, dataclass_transform
+
+_TWO_PERIODS = re.compile(r"(?<=\w)\.\.(?=\s|$)")
 
 
 @dataclass_transform(eq_default=False)
@@ -35,7 +38,10 @@ class CursorqError(Exception):
         super().__init__(*vars(self).values())
 
     def __str__(self) -> str:
-        return self.template.format_map(_Attributes(self)) if self.template else super().__str__()
+        if not self.template:
+            return super().__str__()
+        # A cause is often a sentence of another error, which ends with a period already.
+        return _TWO_PERIODS.sub(".", self.template.format_map(_Attributes(self)))
 
 
 class _Attributes:
