@@ -19,7 +19,7 @@ from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.slices import Slice
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import NotAuthorized, ReadStalled, RecordsGone, TopicGone
-from spark_cursor_source.kafka import consumers
+from spark_cursor_source.kafka import consumers, reading
 from spark_cursor_source.kafka.config_roles import reader_config
 from spark_cursor_source.kafka.consumers import borrowed_fastest_consumer, close_idle_consumers
 from spark_cursor_source.kafka.reading import PartitionReads
@@ -334,11 +334,20 @@ def test_what_a_deleted_topic_had_is_missing_where_it_is_skipped(
     assert missing == [(one, one.offsets, Missing.TOPIC) for one in slices[:2]]
 
 
-@pytest.mark.parametrize("stall_timeout_ms", [1_000, 6_000], ids="within {} ms".format)
+@pytest.mark.parametrize("stall_timeout_ms", [2_000, 6_000], ids="within {} ms".format)
 def test_a_topic_that_never_was_is_said_to_be_gone(config: dict[str, str], stall_timeout_ms: int) -> None:
     never = f"never-{uuid.uuid4().hex[:8]}"
     with borrowed_fastest_consumer(config) as consumer, pytest.raises(TopicGone):
         read_records(consumer, never, 0, 0, 3, stall_timeout_ms=stall_timeout_ms)
+
+
+def test_a_topic_that_is_denied_for_less_than_the_least_time_may_exist(
+    config: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "_LEAST_DENIAL_MS", 600_000)
+    never = f"never-{uuid.uuid4().hex[:8]}"
+    with borrowed_fastest_consumer(config) as consumer, pytest.raises(ReadStalled, match="is not there"):
+        read_records(consumer, never, 0, 0, 3, stall_timeout_ms=900)
 
 
 @on_both_ways
@@ -348,13 +357,13 @@ def test_a_missing_topic_is_said_to_be_gone_also_by_a_reader_on_a_slow_machine(
     never = f"never-{uuid.uuid4().hex[:8]}"
     look = PartitionReads.look
 
-    def slow_look(reading: PartitionReads) -> None:
-        look(reading)
-        time.sleep(1.0)
+    def slow_look(reads: PartitionReads) -> None:
+        look(reads)
+        time.sleep(1.5)
 
     monkeypatch.setattr(PartitionReads, "look", slow_look)
     with borrowed_fastest_consumer(config) as consumer, pytest.raises(TopicGone):
-        read_records(consumer, never, 0, 0, 3, stall_timeout_ms=1_500)
+        read_records(consumer, never, 0, 0, 3, stall_timeout_ms=2_000)
 
 
 def test_a_topic_created_again_is_read_by_the_same_consumer(
