@@ -91,7 +91,7 @@ def admit(
         new = 0
     elif others_go:
         again, new = turns.share(budget, again=again, new=new)
-        quotas = proportional(waiting[0], again), {}
+        quotas = proportional(waiting[0], again, turn=_turn_of(lanes[0])), {}
     else:
         return None
     ordinary, apart = (
@@ -111,29 +111,47 @@ def admit_queue(
 ) -> dict[TopicPartition, int]:
     """Returns the end of a batch in each queue partition.
 
-    A budget is shared in proportion to the waiting messages, as in Spark's Kafka source.
+    A budget is shared in proportion to the waiting messages. As in Spark's Kafka source, a long backlog of
+    one partition does not hold up the messages of another.
 
     >>> admit_queue({("t", 0): 0, ("t", 1): 0}, {("t", 0): 300, ("t", 1): 100}, budget=40)
     {('t', 0): 30, ('t', 1): 10}
+    >>> admit_queue({("t", 0): 0, ("t", 1): 0}, {("t", 0): 1_000_000, ("t", 1): 2}, budget=40)
+    {('t', 0): 39, ('t', 1): 1}
     """
     waiting = {tp: max(end - start.get(tp, 0), 0) for tp, end in ends.items()}
-    shares = proportional(waiting, sum(waiting.values()) if budget is None else budget)
+    budget = sum(waiting.values()) if budget is None else budget
+    shares = proportional(waiting, budget, turn=sum(start.values()))
     return {tp: start.get(tp, 0) + share for tp, share in shares.items()}
 
 
-def proportional(waiting: Mapping[_Key, int], budget: int) -> dict[_Key, int]:
-    """Splits a budget among the keys in proportion to their waiting messages."""
-    total = sum(waiting.values())
-    if total <= budget:
+def proportional(waiting: Mapping[_Key, int], budget: int, *, turn: int) -> dict[_Key, int]:
+    """Splits a budget among the keys in proportion to their waiting messages, with at least one for each key.
+
+    The keys take turns if the budget is smaller than their number: a number of keys of the size of the budget
+    get one each, beginning with the key at the place ``turn``.
+    """
+    total, left = sum(waiting.values()), max(budget, 0)
+    if total <= left:
         return dict(waiting)
-    shares = {key: budget * size // total for key, size in waiting.items()}
-    left = max(budget, 0) - sum(shares.values())
+    some = [key for key, size in waiting.items() if size]
+    if left < len(some):
+        first = turn % len(some)
+        chosen = set((some + some)[first : first + left])
+        return {key: int(key in chosen) for key in waiting}
+    above, left = total - len(some), left - len(some)  # besides one for each
+    shares = {key: 1 + left * (size - 1) // above if size else 0 for key, size in waiting.items()}
+    left += len(some) - sum(shares.values())
     for key in sorted(waiting, key=lambda key: -waiting[key]):
-        # The remainder goes to the longest backlogs: a budget below one per key must still make progress.
         if left > 0 and shares[key] < waiting[key]:
             shares[key] += 1
             left -= 1
     return shares
+
+
+def _turn_of(lane: Lane) -> int:
+    """Returns a number that changes with each redelivery that is taken, and is the same after a restart."""
+    return hash((tuple(sorted(lane.positions.items())), tuple(sorted(lane.cuts.items()))))
 
 
 def _by_partition(pending: Sequence[RedeliveryRecord], alone: bool) -> dict[int, list[RedeliveryRecord]]:

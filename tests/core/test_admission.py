@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from math import ceil
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,9 +44,18 @@ def test_a_budget_is_shared_in_proportion_to_what_waits() -> None:
     assert admit_queue(start, ends, budget=40) == {(TOPIC, 0): 130, (TOPIC, 1): 10}
 
 
-def test_a_budget_smaller_than_the_number_of_partitions_moves_the_longest_ones() -> None:
-    ends = {(TOPIC, 0): 5, (TOPIC, 1): 9, (TOPIC, 2): 1}
-    assert admit_queue({}, ends, budget=1) == {(TOPIC, 0): 0, (TOPIC, 1): 1, (TOPIC, 2): 0}
+def test_a_partition_with_few_messages_does_not_wait_for_a_long_backlog_of_another() -> None:
+    ends = {(TOPIC, 0): 10_000_000, (TOPIC, 1): 3}
+    assert admit_queue({}, ends, budget=1_000) == {(TOPIC, 0): 999, (TOPIC, 1): 1}
+
+
+@pytest.mark.parametrize("budget", [1, 2, 3, 4])
+def test_partitions_take_turns_if_the_budget_is_smaller_than_their_number(budget: int) -> None:
+    ends = {(TOPIC, number): waiting for number, waiting in enumerate((900, 1, 500, 2, 700))}
+    start = dict.fromkeys(ends, 0)
+    for _ in range(2 * ceil(len(ends) / budget)):
+        start = admit_queue(start, ends, budget=budget)
+    assert (start[TOPIC, 1], start[TOPIC, 3]) == (1, 2)
 
 
 def test_a_partition_that_was_cut_short_is_not_read_backwards() -> None:
@@ -152,6 +163,17 @@ def test_a_budget_of_one_goes_to_new_messages_and_to_redeliveries_by_turns() -> 
 def test_redeliveries_share_their_half_between_partitions() -> None:
     pending = [record(2, 500), record(3, 100, partition=1)]
     assert held(pending, end_of(go(pending, budget=60))) == [(0, 2, 50), (1, 3, 10)]
+
+
+@pytest.mark.parametrize("budget", [1, 2, 60])
+def test_a_few_redeliveries_do_not_wait_for_many_in_another_partition(budget: int) -> None:
+    pending, turns, start = [record(2, 900), record(3, 1, partition=1)], Turns(), START
+    batches = 0
+    while start.redeliveries[1] < 10:
+        start = end_of(go(pending, start=start, budget=budget, turns=turns), start)
+        turns.planned(alone=False)
+        batches += 1
+    assert batches <= 20
 
 
 def test_the_limit_of_outstanding_messages_holds_up_new_ones_only() -> None:
