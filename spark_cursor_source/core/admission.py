@@ -85,7 +85,8 @@ def admit(
     others_go = bool(again + new) and is_enough(again + suspects + unread)
     quotas: tuple[dict[int, int], dict[int, int]]
     if suspects and not (others_go and turns.after_alone):
-        number = max(waiting[1], key=lambda p: waiting[1][p])
+        with_suspects = sorted(number for number, size in waiting[1].items() if size)
+        number = with_suspects[_turn_of(lanes[1]) % len(with_suspects)]
         first = next(n for one in records[1][number] if (n := len(lanes[1].rest(one))))
         quotas = {}, {number: first if budget is None else min(first, max(budget, 1))}
         new = 0

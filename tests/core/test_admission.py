@@ -209,6 +209,18 @@ def test_suspects_follow_each_other_where_nothing_else_waits() -> None:
     assert held(pending, end_of(go(pending, queue=5, room=0, turns=Turns(after_alone=True)))) == [(0, 1, 1)]
 
 
+def test_a_suspect_does_not_wait_for_the_many_that_come_again_and_again_in_another_partition() -> None:
+    lone, start = record(1, 1, partition=1, alone=True), START
+    many = [record(number, 5, alone=True) for number in range(1, 10)]
+    for batch in range(1, 10):  # another group comes before each batch
+        pending = [lone, *many[:batch]]
+        end = end_of(go(pending, start=start, budget=2), start)
+        if (1, 1, 1) in held(pending, end, start):
+            return
+        start = end
+    pytest.fail("it was in none of nine batches")
+
+
 def test_what_stands_behind_suspects_does_not_wait_for_them() -> None:
     pending = [record(1, alone=True), record(2), record(3, alone=True), record(4)]
     end = end_of(go(pending, turns=Turns(after_alone=True)))
