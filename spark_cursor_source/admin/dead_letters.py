@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Final
 
 from spark_cursor_source.admin.letter_log import REDRIVEN, WAITING, LetterLog
 from spark_cursor_source.core.names import DEFAULT_CURSORS_TOPIC
@@ -16,6 +16,7 @@ from spark_cursor_source.core.payload_decoder import PayloadDecoder
 from spark_cursor_source.core.payload_mask import NO_MASK, PayloadMask
 from spark_cursor_source.core.time_counts import TimeCounts
 from spark_cursor_source.errors import InvalidOption
+from spark_cursor_source.options.arguments import check_is_text
 from spark_cursor_source.topics.dead_letters import DeadLetterRecord
 
 __all__ = [
@@ -28,6 +29,8 @@ __all__ = [
     "read_dead_letters",
 ]
 
+ALL_SUBSCRIPTIONS: Final = "*"  #: no subscription has this name
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterFilter:
@@ -35,6 +38,7 @@ class DeadLetterFilter:
 
     Raises:
         InvalidOption: ``reason`` or ``error`` is not a regular expression.
+        InvalidArgument: ``reason``, ``error`` or ``subscription`` is not a text.
     """
 
     reason: str = ""  #: regular expression to search in the reason (max-deliveries, rejected)
@@ -42,11 +46,12 @@ class DeadLetterFilter:
     since_ms: int | None = None  #: messages produced at or after this time, in ms since 1970
     until_ms: int | None = None  #: messages produced before this time, in ms since 1970
     template: str | None = None  #: template of the error, as in :class:`DeadLetterGroup`; empty: no error
-    subscription: str | None = None  #: subscription that gave the messages up
+    subscription: str = ALL_SUBSCRIPTIONS  #: subscription that gave the messages up; ``"*"``: all
     at: frozenset[tuple[int, int]] | None = None  #: partitions and offsets of the dead letters
 
     def __post_init__(self) -> None:
         for option, pattern in (("reason", self.reason), ("error", self.error)):
+            check_is_text(option, pattern)
             try:
                 re.compile(pattern)
             except re.error as why:
@@ -56,6 +61,12 @@ class DeadLetterFilter:
                     f"it is not a regular expression ({why})",
                     "put a backslash before a special character",
                 ) from why
+        check_is_text("subscription", self.subscription)
+
+    @property
+    def selects_all(self) -> bool:
+        """True if the filter has no criterion."""
+        return self == DeadLetterFilter()
 
     def takes(self, reason: str, timestamp_ms: int, *, error: str = "") -> bool:
         """True if the filter selects a dead letter with this reason, message timestamp and error.
@@ -76,7 +87,7 @@ class DeadLetterFilter:
     def selects(self, letter: DeadLetterRecord) -> bool:
         """True if the filter selects this dead letter."""
         return (
-            self.subscription in (None, letter.subscription)
+            self.subscription in (ALL_SUBSCRIPTIONS, letter.subscription)
             and (self.at is None or (letter.partition, letter.offset) in self.at)
             and self.takes(letter.reason, letter.original_ms or 0, error=letter.error)
             and self.template in (None, letter.template)

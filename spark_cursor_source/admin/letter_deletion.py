@@ -11,7 +11,8 @@ from spark_cursor_source.admin.dead_letters import DeadLetterFilter
 from spark_cursor_source.admin.letter_log import DELETED, LetterLog
 from spark_cursor_source.admin.letter_pass import LetterPass
 from spark_cursor_source.core.names import DEFAULT_CURSORS_TOPIC, DEFAULT_MARKERS_TOPIC
-from spark_cursor_source.errors import NotAuthorized
+from spark_cursor_source.errors import InvalidArgument, NotAuthorized
+from spark_cursor_source.options.arguments import true_or_false
 from spark_cursor_source.topics.dead_letters import DeadLetterRecord
 
 log = logging.getLogger(__name__)
@@ -40,6 +41,7 @@ def delete_dead_letters(
     topic: str,
     only: DeadLetterFilter | None = None,
     *,
+    everything: bool = False,
     dry_run: bool = False,
     author: str | None = None,
     cursors_topic: str = DEFAULT_CURSORS_TOPIC,
@@ -53,6 +55,9 @@ def delete_dead_letters(
     were redriven can be deleted too. With ``dry_run``, nothing is written. ``author`` is who acts, for
     :func:`read_audit`; None: this user and host.
 
+    Without a criterion in ``only``, all dead letters of the topic are deleted. ``everything=True`` says that
+    this is meant. Without it, such a call is refused.
+
     Without the right Delete on the topic, the dead letters are deleted and their records stay.
 
     Example::
@@ -63,17 +68,32 @@ def delete_dead_letters(
         print(delete_dead_letters(kafka, "orders-billing-DLQ", DeadLetterFilter(error="^Test"), dry_run=True))
 
     Raises:
+        InvalidArgument: ``only`` has no criterion and ``everything`` is not given, or both are.
         NoDeadLetter: a record of the topic does not name the message that it came from.
         RedriveFenced: a redrive or another deletion of the topic was started.
         TopicNotFound, KafkaUnavailable, NotAuthorized, KafkaRefused
     """
+    only = only or DeadLetterFilter()
+    _check(only, everything)
     work = LetterPass(kafka, topic, cursors_topic, dry_run=dry_run)
     with closing(work):
-        chooser = _Chooser(only or DeadLetterFilter())
+        chooser = _Chooser(only)
         work.run(chooser.choose, lambda _: [], deletes=True)
         work.note("delete dead letters:", author, markers_topic)
         removed = 0 if dry_run else _remove(work.log, topic, chooser.first_kept)
     return DeletedLetters(deleted=work.done, passed=chooser.passed, removed=removed, dry_run=dry_run)
+
+
+def _check(only: DeadLetterFilter, everything: bool) -> None:
+    true_or_false("everything", everything)
+    if everything and not only.selects_all:
+        raise InvalidArgument("everything", everything, "the filter has a criterion; give one of both")
+    if only.selects_all and not everything:
+        raise InvalidArgument(
+            "only",
+            only,
+            "it has no criterion and selects all dead letters; give one, or everything=True to delete all",
+        )
 
 
 class _Chooser:

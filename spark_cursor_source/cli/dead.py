@@ -45,7 +45,7 @@ Error = Annotated[str, typer.Option(metavar="REGEX", help="found in the error")]
 Template = Annotated[
     str | None, typer.Option(metavar="TEXT", help="the error as 'cursorq dead list --groups' shows it")
 ]
-Subscription = Annotated[str | None, typer.Option(metavar="NAME", help="which gave the messages up")]
+Subscription = Annotated[str, typer.Option(metavar="NAME", help="which gave the messages up; *: all")]
 Since = Annotated[
     Any, typer.Option(parser=parse_instant, metavar="TIME", help="messages produced then or later")
 ]
@@ -67,7 +67,7 @@ def list_(
     reason: Reason = "",
     error: Error = "",
     template: Template = None,
-    subscription: Subscription = None,
+    subscription: Subscription = "*",
     since: Since = None,
     until: Until = None,
     json: Json = False,
@@ -164,7 +164,7 @@ def redrive(
     reason: Reason = "",
     error: Error = "",
     template: Template = None,
-    subscription: Subscription = None,
+    subscription: Subscription = "*",
     since: Since = None,
     until: Until = None,
     at: At = None,
@@ -201,10 +201,13 @@ def delete(
     reason: Reason = "",
     error: Error = "",
     template: Template = None,
-    subscription: Subscription = None,
+    subscription: Subscription = "*",
     since: Since = None,
     until: Until = None,
     at: At = None,
+    everything: Annotated[
+        bool, typer.Option("--everything", help="all dead letters of the topic, without another option")
+    ] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
     author: Author = None,
@@ -220,7 +223,9 @@ def delete(
     from spark_cursor_source.admin import delete_dead_letters
 
     only = _filter(reason, error, template, subscription, since, until, at)
-    names = cluster.tracker_topics
+    if only.selects_all != everything:
+        raise typer.BadParameter("give options that select dead letters, or --everything alone")
+    names: dict[str, Any] = {"everything": everything, **cluster.tracker_topics}
     _agree(
         lambda: delete_dead_letters(cluster.kafka, topic, only, dry_run=True, **names),
         dry_run=dry_run,
@@ -240,7 +245,7 @@ def _filter(
     reason: str,
     error: str,
     template: str | None,
-    subscription: str | None,
+    subscription: str,
     since: int | None,
     until: int | None,
     at: list[Any] | None,

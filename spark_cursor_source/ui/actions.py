@@ -24,6 +24,7 @@ from spark_cursor_source.admin import (
     redrive,
     resume_subscription,
 )
+from spark_cursor_source.admin.dead_letters import ALL_SUBSCRIPTIONS
 from spark_cursor_source.core.move_preview import partitions_text
 from spark_cursor_source.errors import CommandWaits, CursorqError
 from spark_cursor_source.topics.authors import author_of
@@ -158,7 +159,7 @@ def _filter(given: Fields) -> DeadLetterFilter:
     """Returns the filter of one group; the reason is a text and no pattern."""
     reason = given.get("reason")
     return DeadLetterFilter(
-        subscription=given.get("subscription"),
+        subscription=given.get("subscription", ALL_SUBSCRIPTIONS),
         reason="" if reason is None else f"^{re.escape(reason)}$",
         template=given.get("template"),
     )

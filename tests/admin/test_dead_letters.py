@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from spark_cursor_source.admin import (
 )
 from spark_cursor_source.cli import main
 from spark_cursor_source.devkit.broker import EmbeddedKafka
+from spark_cursor_source.errors import InvalidArgument
 from tests.admin.letter_queue import Queue
 
 pytestmark = pytest.mark.broker
@@ -97,8 +99,56 @@ def test_a_deleted_dead_letter_is_not_listed_not_redriven_and_leaves_the_log(que
     assert redrive(queue.kafka, queue.dead) == Redriven(sent=2, passed=0)
     assert [one.value() for one in queue.back()] == [b"value 2", b"value 3"]
     # What was redriven can be deleted; then the log is empty.
-    assert delete_dead_letters(queue.kafka, queue.dead) == DeletedLetters(deleted=2, passed=0, removed=4)
+    all_gone = delete_dead_letters(queue.kafka, queue.dead, everything=True)
+    assert all_gone == DeletedLetters(deleted=2, passed=0, removed=4)
     assert read_dead_letters(queue.kafka, queue.dead, settled=True) == ()
+
+
+@pytest.mark.parametrize("name", ["subscription", "reason", "error"])
+def test_a_variable_that_is_not_set_selects_no_dead_letters(name: str) -> None:
+    unset: dict[str, Any] = {name: None}
+    with pytest.raises(InvalidArgument, match=f"{name}=None is invalid: it is not a text"):
+        DeadLetterFilter(**unset)
+
+
+@pytest.mark.parametrize(
+    "only", [None, DeadLetterFilter(), DeadLetterFilter(template=None, at=None, error="", subscription="*")]
+)
+def test_a_deletion_without_a_criterion_is_refused_unless_everything_is_meant(
+    queue: Queue, only: DeadLetterFilter | None
+) -> None:
+    queue.bury(queue.letter((0, 2)))
+    for dry_run in (True, False):
+        with pytest.raises(InvalidArgument, match="everything=True"):
+            delete_dead_letters(queue.kafka, queue.dead, only, dry_run=dry_run)
+    assert origins(queue) == [0, 1]
+    assert delete_dead_letters(queue.kafka, queue.dead, only, everything=True).deleted == 2
+
+
+def test_a_deletion_of_everything_takes_no_criterion(queue: Queue) -> None:
+    queue.bury(queue.letter((0, 2)))
+    with pytest.raises(InvalidArgument, match="everything=True is invalid"):
+        delete_dead_letters(queue.kafka, queue.dead, DeadLetterFilter(error="Test"), everything=True)
+    assert origins(queue) == [0, 1]
+
+
+def test_the_command_deletes_without_a_criterion_only_with_everything(
+    queue: Queue, capsys: pytest.CaptureFixture[str]
+) -> None:
+    queue.bury(queue.letter((0, 2)))
+    command = ["dead", "delete", queue.dead, "--bootstrap-servers", queue.config["bootstrap.servers"]]
+    for wrong in (
+        [],
+        ["--error", ""],  # as from a variable that is not set
+        ["--subscription", "*"],
+        ["--everything", "--error", "Test"],
+    ):
+        with pytest.raises(SystemExit):
+            main([*command, *wrong])
+        assert "or --everything alone" in capsys.readouterr().err
+    assert origins(queue) == [0, 1]
+    assert main([*command, "--everything"]) == 0
+    assert capsys.readouterr().out.startswith("2 dead letters are deleted")
 
 
 def test_the_command_lists_shows_redrives_and_deletes(
