@@ -20,7 +20,7 @@ from spark_cursor_source.admin.due import read_due
 from spark_cursor_source.admin.live_stats import LiveStats
 from spark_cursor_source.admin.stats import read_stats
 from spark_cursor_source.admin.topic_metrics import TopicMetrics
-from spark_cursor_source.client import Client, StartAt
+from spark_cursor_source.client import Client, Message, StartAt, StopAt
 from spark_cursor_source.consumer.planner import Planner
 from spark_cursor_source.consumer.source_topics import SourceTopics
 from spark_cursor_source.core.batch import SourceOffset
@@ -500,6 +500,31 @@ def test_a_subscriber_of_a_stream_goes_on_after_an_unclean_election_and_says_so(
         assert read(3) == [(5, b"new-5"), (6, b"new-6"), (7, b"new-7")]
         messages.close()
     assert f"event=stream_truncated stream=('{stream}', 0) position=10 end=5" in caplog.text
+
+
+def test_a_subscription_up_to_the_latest_message_ends_if_an_unclean_election_has_lost_it(
+    cluster: EmbeddedKafka, caplog: pytest.LogCaptureFixture
+) -> None:
+    # 10 are there, the stop is behind the last one ---- the last 5 are lost: the first 5 come, and the end
+    stream = "unclean-latest"
+    topics = ClusterAdmin({"bootstrap.servers": cluster.bootstrap_servers}, timeout_ms=60_000)
+    topics.create_new(stream, 1, AT_ANY_PRICE, replication=2)
+    opened: list[Iterator[Message]] = []
+    with (
+        Client({"kafka.bootstrap.servers": cluster.bootstrap_servers}) as client,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        lose_five_of_ten(
+            cluster,
+            stream,
+            lambda: opened.append(client.subscribe(stream, start=StartAt.earliest(), stop=StopAt.latest())),
+        )
+        reading = pool.submit(lambda: [one.offset for one in opened[-1]])
+        try:
+            assert reading.result(60) == [0, 1, 2, 3, 4]
+        finally:
+            client.close()  # ends the read
+    assert f"event=stream_stop_lost stream=('{stream}', 0) stop=10 end=5" in caplog.text
 
 
 def test_new_records_with_the_offsets_of_lost_ones_are_told_from_the_lost_ones(

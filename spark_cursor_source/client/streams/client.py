@@ -51,8 +51,9 @@ class Client(StreamCalls, PublishCalls, ClosedAtExit):
         during this call. The generator waits while the partition is paused; ``resume`` ends a pause first.
         After a lost connection the subscription continues without lost or duplicate messages. If an unclean
         leader election has lost messages that were read, it continues with the messages that get their
-        offsets, and logs ``stream_truncated``. Messages of open and aborted transactions are excluded.
-        A subscription stores no position: use :meth:`set_cursor`.
+        offsets, and logs ``stream_truncated``. If the election has lost the last messages before a stop that
+        is no offset, it ends with the messages that are left, and logs ``stream_stop_lost``. Messages of open
+        and aborted transactions are excluded. A subscription stores no position: use :meth:`set_cursor`.
 
         Raises:
             NoSuchStream: the stream or the partition does not exist, or was deleted.

@@ -40,6 +40,9 @@ _SETTLE_MS = int(4 * FOLLOW_S * 1000)
 class PartitionReader:
     """Reads a partition from ``start`` to before ``stop``, or forever if ``stop`` is None.
 
+    With ``awaits_stop``, the messages up to the stop may be in the future. Without it, they were there when
+    the subscription began. Then the read ends earlier if an election of a leader has lost the last of them.
+
     ``state`` returns the paused and readonly state of the partition. ``is_closed`` is True once the client is
     closed.
     """
@@ -53,11 +56,12 @@ class PartitionReader:
         *,
         start: int,
         stop: int | None,
+        awaits_stop: bool = False,
         state: Callable[[], PartitionState],
         is_closed: Callable[[], bool],
     ) -> None:
         self._kafka, self._topics, self._topic, self._partition = kafka, topics, topic, partition
-        self._first, self._stop = start, stop
+        self._first, self._stop, self._awaits_stop = start, stop, awaits_stop
         self._state, self._is_closed = state, is_closed
         self._position = start  #: offset of the next message to yield
         self._end_seen = 0
@@ -83,7 +87,8 @@ class PartitionReader:
         consumer = open_client(Consumer, config)
         try:
             self._position = self._first_position()
-            reads = _Reads(consumer, self._topics, self._topic, self._partition, self._position)
+            stop = None if self._awaits_stop else self._stop
+            reads = _Reads(consumer, self._topics, self._topic, self._partition, self._position, stop)
             reads.assign()
             while not self._is_over():
                 self._await_resume(reads)
@@ -96,6 +101,7 @@ class PartitionReader:
                         yield self._message(record)
                     self._position += 1
                 self._position = reads.positions[self._partition]
+                self._stop = reads.stops.get(self._partition, self._stop)
         except KafkaException as raised:
             raise refusal(error_of(raised), operation="read", resource=self._topic.name) from raised
         finally:
@@ -157,9 +163,16 @@ class _Reads(PartitionReads):
     """Fetch position of the partition. A stream that was deleted or recreated ends the read."""
 
     def __init__(
-        self, consumer: Consumer, topics: ClusterAdmin, topic: TopicInfo, partition: int, start: int
+        self,
+        consumer: Consumer,
+        topics: ClusterAdmin,
+        topic: TopicInfo,
+        partition: int,
+        start: int,
+        stop: int | None,
     ) -> None:
-        super().__init__(consumer, topic.name, {partition: start})
+        stops = {} if stop is None else {partition: stop}
+        super().__init__(consumer, topic.name, {partition: start}, stops)
         self._topics, self._info, self._partition = topics, topic, partition
         self._look_at_stream = Pace(_LOOK_MS)
 
@@ -196,13 +209,25 @@ class _Reads(PartitionReads):
         self.truncated(number, available[1])
 
     def truncated(self, number: int, end: int | None) -> None:
-        """Goes on at the end of the messages that are left.
+        """Goes on at the end of the messages that are left, or ends there.
 
-        The offsets of the lost messages are given again, to messages that were not read.
+        The offsets of the lost messages are given again, to messages that were not read. They are newer than
+        a stop that was there when the subscription began.
         """
         self.look()
-        position = self.positions[number]
-        if end is None or end >= position:
+        if end is None:
+            return
+        stop, position = self.stops.get(number, end), self.positions[number]
+        if end < stop:
+            log.warning(
+                "An election of a leader has lost messages before the stop of a subscription. It ends with "
+                "the messages that are left. event=stream_stop_lost stream=%s stop=%s end=%s",
+                (self.topic, number),
+                stop,
+                end,
+            )
+            self.stops[number] = end
+        if end >= position:
             return
         log.warning(
             "An election of a leader has lost messages of a stream that were read already. The subscription "

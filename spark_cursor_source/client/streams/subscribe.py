@@ -66,6 +66,7 @@ class StreamSubscriber:
             partition,
             start=first,
             stop=behind,
+            awaits_stop=stop.where is Where.OFFSET,
             state=lambda: self._states.view.state(place),
             is_closed=is_closed,
         ).messages()
