@@ -591,6 +591,36 @@ def test_a_partition_whose_redeliveries_cannot_be_read_holds_up_no_other(
     assert consumer.receive(200) is None
 
 
+def test_a_redelivery_whose_read_gets_no_answer_holds_up_no_other_partition(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # the read of partition 0 hangs ---- redeliveries and new messages of 1 come ---- it fails ---- it comes
+    produce(rig.control.config, rig.topic, in_turn(4))
+    consumer = rig.consumer()
+    messages = receive(consumer, 4)
+    answers, read = threading.Event(), feed_v2.redelivered
+    hung: list[int] = []
+
+    def redelivered(config: Any, piece: Slice, **how: Any) -> Any:
+        if piece.partition == 0 and not answers.is_set():
+            hung.append(piece.partition)
+            answers.wait(60)
+            raise KafkaUnavailable("read", 60_000, "no leader")
+        return read(config, piece, **how)
+
+    monkeypatch.setattr(feed_v2, "redelivered", redelivered)
+    for message in sorted(messages, key=lambda one: one.partition):
+        message.nack(0)
+    wait_until(lambda: bool(hung))
+    assert ids(receive(consumer, 2, seconds=20)) == [(1, 0), (1, 1)]
+    produce(rig.control.config, rig.topic, in_turn(2))
+    assert ids(receive(consumer, 2, seconds=20)) == [(0, 2), (1, 2)]
+    assert hung == [0]
+    answers.set()
+    rest = receive(consumer, 2)
+    assert (ids(rest), counts(rest)) == ([(0, 0), (0, 1)], {2: 2})
+
+
 def test_a_close_without_brokers_ends_by_the_timeout_of_the_client(
     mortal: EmbeddedKafka, make_rig: MakeRig
 ) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Generator
+import threading
+import time
+from collections.abc import Collection, Generator, Mapping
 from typing import Any
 
 import pytest
@@ -17,12 +19,22 @@ from spark_cursor_source.topics.data_loss import report_loss
 from spark_cursor_source.topics.rescue import RescuedMessage
 from tests.waiting import wait_until
 
+_ANSWERS = threading.Event()
+_ANSWERS.set()
+
 
 class StubRescue:
     """Copies of the given offsets. The requests whose numbers are in ``outages`` get no answer."""
 
-    def __init__(self, *copies: int, gaps: OffsetSet = EMPTY, outages: Collection[int] = ()) -> None:
+    def __init__(
+        self,
+        *copies: int,
+        gaps: OffsetSet = EMPTY,
+        outages: Collection[int] = (),
+        hangs: Mapping[int, threading.Event] | None = None,
+    ) -> None:
         self._copies, self._gaps, self._outages = copies, gaps, outages
+        self._hangs = hangs or {}  # partition -> when its requests are answered
         self._requests = itertools.count()
         self._reads = 0
 
@@ -39,6 +51,7 @@ class StubRescue:
 
     def without_message(self, topic: str, number: int, offsets: OffsetSet) -> OffsetSet:
         assert not self._reads, "an index of its own would read the whole rescue topic"
+        self._hangs.get(number, _ANSWERS).wait(30)
         self._request()
         return self._gaps & offsets
 
@@ -120,3 +133,32 @@ def test_a_partition_whose_copies_cannot_be_read_waits_for_a_pause_and_no_other_
     wait_until(lambda: not reader.pauses.partitions)
     assert reader.next(9) == (0, 2, [0, 1], True)
     assert reader.pauses.trouble([0]) is None
+
+
+def test_a_partition_whose_copies_get_no_answer_holds_up_no_other() -> None:
+    answers = threading.Event()
+    reader = Reader(StubRescue(0, 1, hangs={0: answers}), 2)
+    reader.spans.add(7, 0, 2)
+    began = time.monotonic()
+    found = None
+    while found is None:
+        found = reader.spans.next(9, paused=())
+        assert time.monotonic() - began < 10
+    assert found[0].partition == 7
+    assert reader.spans.next(9, paused=()) is None
+    assert reader.spans.partitions == {0}
+    answers.set()
+    wait_until(lambda: (again := reader.spans.next(9, paused=())) is not None and again[0].partition == 0)
+
+
+def test_copies_of_a_partition_that_is_left_amid_their_read_are_forgotten() -> None:
+    answers = threading.Event()
+    reader = Reader(StubRescue(0, 1, hangs={0: answers}), 2)
+    assert reader.spans.next(9, paused=()) is None
+    reader.spans.drop([0])
+    reader.spans.add(0, 1, 2)  # read anew, from a later position
+    answers.set()
+    found = None
+    while found is None:
+        found = reader.spans.next(9, paused=())
+    assert ([one.offset() for one in found[0].messages], found[1]) == ([1], True)

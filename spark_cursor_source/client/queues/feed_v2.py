@@ -8,9 +8,11 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import repeat
 
 from spark_cursor_source.client.queues.ack_batcher import AckBatcher
+from spark_cursor_source.client.queues.background_reads import BackgroundReads
 from spark_cursor_source.client.queues.buffer import ReceiveBuffer
 from spark_cursor_source.client.queues.feed import LOOK_S, Feed
 from spark_cursor_source.client.queues.message import QueueMessage, unreceived
@@ -47,8 +49,11 @@ from spark_cursor_source.topics.redeliveries import RedeliveryLog
 from spark_cursor_source.topics.redelivery_partitions import RedeliveryPartitions
 from spark_cursor_source.topics.rescue import Rescue
 
-_RESCUE_MS = 10_000  # of one request, during which the messages of no partition are read
+_RESCUE_MS = 10_000  # of one request
 _UNUSED_S = 1.0  # how long an unused rate is kept: an application that is late gets no burst
+
+_Missing = list[tuple[Missing, OffsetSet]]
+_Redelivered = tuple[list[Record], _Missing]
 
 
 class FeedV2(Feed):
@@ -115,6 +120,7 @@ class FeedV2(Feed):
         rescue_ms = min(config.timeout_ms, _RESCUE_MS)
         self._rescue = Rescue(reading, config.rescue_topic, config.marker_topic, timeout_ms=rescue_ms)
         self._pauses = ReadPauses(config.message_topic)
+        self._reads: BackgroundReads[_Redelivered] = BackgroundReads()
         self._rescued = RescuedSpans(self._rescue, config.message_topic, self._on_lost, self._pauses)
         self._starts = Starts(write, self._run.id_of, lease_ms=config.redelivery_timeout_ms)
         pending = ClientRedeliveries(
@@ -137,6 +143,12 @@ class FeedV2(Feed):
         self._new_came = False  # True if the last fetch returned new messages
         self._fetches_again = False  # True after a failed write of Starts: their messages are fetched again
 
+    def stop(self) -> None:
+        """Stops fetching, releases the buffered messages, and waits for the reads that still run."""
+        super().stop()
+        self._reads.close()
+        self._rescued.close()
+
     def _close(self) -> None:
         self._rescued.drop(self._rescued.partitions)
         self._member.close()
@@ -158,8 +170,7 @@ class FeedV2(Feed):
 
     def _deliver(self, paused: frozenset[int]) -> None:
         """Delivers suspects, redeliveries or new messages, by the same turns as a query's planner."""
-        if self._member.unread.keys() - self._pauses.partitions:
-            self._read_started()
+        if self._read_started():
             return
         quota = self._member.next(
             round(time.monotonic() * 1000),
@@ -189,6 +200,7 @@ class FeedV2(Feed):
         partitions = {cell.partition for cell in lost.cells}
         self._reader.leave(partitions)
         self._pauses.forget(partitions)
+        self._reads.forget(partitions)
         self._rescued.drop(partitions)
         self._withdraw(lambda message: message.delivery.cell in lost.cells)
         for delivery, began_ms in lost.unread:
@@ -307,28 +319,39 @@ class FeedV2(Feed):
         self._read_started()
         return is_any
 
-    def _read_started(self) -> None:
-        """Reads the started redeliveries, except those of partitions in a pause."""
+    def _read_started(self) -> bool:
+        """Reads the started redeliveries, except those of partitions in a pause or without an answer.
+
+        False if there are no others.
+        """
+        is_any = False
         for number in self._member.unread.keys() - self._pauses.partitions:
             unread = self._member.unread[number]
             if len(unread.piece.offsets) > self._buffer.room:  # others came during a pause
                 self._closing.wait(LOOK_S)
+                is_any = True
+                continue
+            if not self._reads.has_result(number, unread, partial(self._read, unread.piece)):
                 continue
             with self._pauses.reading(number):
-                self._read_again(unread)
+                is_any = True
+                self._put_again(unread, *self._reads.take(number))
                 del self._member.unread[number]
+        return is_any
 
     def _trouble(self) -> CursorqError | None:
         return self._pauses.trouble({cell.partition for cell in self._assignment.cells})
 
-    def _read_again(self, unread: Unread) -> None:
-        piece = unread.piece
-        messages, missing = redelivered(
+    def _read(self, piece: Slice) -> _Redelivered:
+        return redelivered(
             self._reading | {"isolation.level": self._config.isolation.value},
             piece,
             stall_timeout_ms=self._config.timeout_ms,
             rescue=self._rescue,
         )
+
+    def _put_again(self, unread: Unread, messages: list[Record], missing: _Missing) -> None:
+        piece = unread.piece
         self._put(piece.partition, messages, piece.delivery_count, unread.began_ms)
         for why, offsets in missing:
             # Without this End, offsets without a message would be redelivered forever.

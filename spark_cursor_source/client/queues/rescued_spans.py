@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import Any
 
+from spark_cursor_source.client.queues.background_reads import BackgroundReads
 from spark_cursor_source.client.queues.read_pauses import ReadPauses
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.errors import CursorqError
@@ -40,6 +43,7 @@ class RescuedSpans:
         """``on_lost`` is called with the offsets of a partition that have no copy. It may raise."""
         self._rescue, self._topic, self._on_lost, self._pauses = rescue, topic, on_lost, pauses
         self._spans: dict[int, _Span] = {}
+        self._reads: BackgroundReads[tuple[OffsetSet, bool]] = BackgroundReads()
 
     @property
     def partitions(self) -> frozenset[int]:
@@ -56,26 +60,39 @@ class RescuedSpans:
     def drop(self, partitions: Iterable[int]) -> None:
         """Forgets the messages of partitions that are not read any more, or that are read anew."""
         for number in partitions:
+            running = self._reads.forget([number])
             if (span := self._spans.pop(number, None)) is not None:
-                span.reading.close()
+                _close_after(running, span.reading)
+
+    def close(self) -> None:
+        """Waits for the reads that still run, and forgets all."""
+        self._reads.close()
+        self.drop(self.partitions)
 
     def next(self, most: int, *, paused: Collection[int]) -> tuple[Fetched, bool] | None:
         """Returns the next messages of one partition, and whether they are its last ones.
 
-        Returns None if there are no messages, or if all wait for the end of a pause.
+        Returns None if there are no messages, or if all wait for the end of a pause or for an answer.
 
         Raises:
             NotAuthorized, KafkaRefused, and the errors of ``on_lost``
         """
         waiting = self._pauses.partitions.union(paused)
         for number, span in list(self._spans.items()):
-            if number not in waiting:
-                with self._pauses.reading(number):
-                    return self._next(number, span, most)
+            if number in waiting:
+                continue
+            if not self._reads.has_result(number, span, partial(self._fill, number, span, most)):
+                continue
+            with self._pauses.reading(number):
+                return self._next(number, span, most)
         return None
 
     def _next(self, number: int, span: _Span, most: int) -> tuple[Fetched, bool]:
-        gaps, is_last = self._fill(number, span, most)
+        try:
+            gaps, is_last = self._reads.take(number)
+        except CursorqError:
+            self.add(number, span.position, span.past)  # the read cannot go on, so it begins again
+            raise
         messages: list[Any] = list(islice(span.ready, most))
         is_last = is_last and len(messages) == len(span.ready)
         stop = span.past if is_last else messages[-1].offset() + 1
@@ -97,15 +114,19 @@ class RescuedSpans:
 
         Returns the offsets without a message, and True if there are no more messages.
         """
-        try:
-            if span.gaps is None:  # before the read, which keeps the index of the rescue topic
-                span.gaps = self._rescue.without_message(self._topic, number, span.removed)
-            while len(span.ready) < most:
-                more = next(span.reading, None)
-                if more is None:
-                    return span.gaps, True
-                span.ready.extend(more)
-        except CursorqError:
-            self.add(number, span.position, span.past)  # the read cannot go on, so it begins again
-            raise
+        if span.gaps is None:  # before the read, which keeps the index of the rescue topic
+            span.gaps = self._rescue.without_message(self._topic, number, span.removed)
+        while len(span.ready) < most:
+            more = next(span.reading, None)
+            if more is None:
+                return span.gaps, True
+            span.ready.extend(more)
         return span.gaps, False
+
+
+def _close_after(running: Iterable[Future[tuple[OffsetSet, bool]]], reading: Generator[Any]) -> None:
+    """Closes a generator, after the thread that runs it if there is one."""
+    for read in running:
+        read.add_done_callback(lambda _: reading.close())
+        return
+    reading.close()
