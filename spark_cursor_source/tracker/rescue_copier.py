@@ -80,12 +80,19 @@ class RescueCopier:
     """Reader of queue topics and writer of the rescue topic. One thread uses it."""
 
     def __init__(
-        self, options: TrackerOptions, topics: ClusterAdmin, counts: Counts, *, timeout_ms: int
+        self,
+        options: TrackerOptions,
+        topics: ClusterAdmin,
+        counts: Counts,
+        *,
+        timeout_ms: int,
+        before_free: Callable[[], None],
     ) -> None:
+        """``before_free`` is called before copies are freed. It may call :meth:`wait_again`."""
         assert options.rescue_before_ms is not None
         self._before_ms, self._most_bytes = options.rescue_before_ms, options.rescue_max_bytes
         self._rescue_topic, self._markers_topic = options.rescue_topic, options.markers_topic
-        self._topics, self._counts = topics, counts
+        self._topics, self._counts, self._before_free = topics, counts, before_free
         consumer = client_config(options.kafka, "consumer")
         self._index = RescueIndex(
             consumer, options.rescue_topic, markers_topic=options.markers_topic, timeout_ms=timeout_ms
@@ -290,6 +297,7 @@ class RescueCopier:
     # -- freed copies ----------------------------------------------------------------------------------
 
     def _free(self, place: RescuePlace, needs: Collection[Need]) -> None:
+        self._before_free()
         copies = self._index.rescued(place)
         freed = self._unneeded.free(place, copies, needs, now_ms=monotonic_ms())
         for offset in freed:

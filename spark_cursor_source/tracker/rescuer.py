@@ -23,11 +23,11 @@ from spark_cursor_source.metrics.counts import Counts
 from spark_cursor_source.options.tracker import TrackerOptions
 from spark_cursor_source.tracker.brokers_time import BrokersTime
 from spark_cursor_source.tracker.rescue_copier import RescueCopier, TopicCheck
+from spark_cursor_source.tracker.standstill import STANDSTILL_S, StandstillWatch
 
 log = logging.getLogger(__name__)
 
 _REQUEST_MS = 10_000  # of one request, so that one topic in trouble does not hold up the others for long
-_STANDSTILL_S = 1.0  # more than a busy machine delays a thread, less than any session timeout
 _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 500, 60_000  # pauses after failed checks
 
 #: needs of the cells of each queue partition of a topic
@@ -48,7 +48,10 @@ class Rescuer:
         self._markers_partitions = markers_partitions
         self._counts = counts
         self._topics = ClusterAdmin(client_config(options.kafka, "admin"), timeout_ms=_REQUEST_MS)
-        self._copier = RescueCopier(options, self._topics, counts, timeout_ms=_REQUEST_MS)
+        self._watch = StandstillWatch()
+        self._copier = RescueCopier(
+            options, self._topics, counts, timeout_ms=_REQUEST_MS, before_free=self._look_for_standstill
+        )
         self._time = BrokersTime(
             options, self._topics, markers_partitions, self._cells, timeout_ms=_REQUEST_MS
         )
@@ -96,7 +99,11 @@ class Rescuer:
             while not self._stopping.is_set():
                 self._rest()
                 try:
-                    self._check()
+                    with self._watch:
+                        try:
+                            self._check()
+                        finally:
+                            self._look_for_standstill()
                     self._all_failed = 0
                 except Exception as why:  # noqa: BLE001 - a bug with one record must not end the thread
                     if not self._all_failed:
@@ -114,16 +121,22 @@ class Rescuer:
             self._copier.close()
 
     def _rest(self) -> None:
-        """Waits for the next check.
-
-        If the process stood still meanwhile, another tracker may have taken the partitions over, and its
-        cursors may need other copies. So copies are freed only after this tracker had time to learn of it.
-        """
+        """Waits for the next check."""
         next_s, began = self._next_s(), time.monotonic()
         self._wake.wait(next_s)
         self._wake.clear()
-        late_s = time.monotonic() - began - next_s
-        if late_s > _STANDSTILL_S:
+        self._look_after_standstill(time.monotonic() - began - next_s)
+
+    def _look_for_standstill(self) -> None:
+        self._look_after_standstill(self._watch.stood_still_s())
+
+    def _look_after_standstill(self, late_s: float) -> None:
+        """Waits again before copies are freed, if the process stood still for so long.
+
+        Another tracker may have taken the partitions over meanwhile, and its cursors may need other copies.
+        So copies are freed only after this tracker had time to learn of it.
+        """
+        if late_s > STANDSTILL_S:
             log.info(
                 "The tracker stood still. Rescued copies are freed later, because cursors may have changed. "
                 "event=rescue_stood_still seconds=%.1f",

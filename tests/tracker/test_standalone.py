@@ -323,9 +323,26 @@ def test_a_tracker_that_stood_still_waits_again_before_it_frees_rescued_copies(
         assert tracker.wait(PATIENCE_S) == 0
 
 
+def test_a_tracker_that_stood_still_amid_a_check_waits_again_before_it_frees_rescued_copies(
+    control: Control, tmp_path: Path
+) -> None:
+    rescue = {"rescueTopic": f"rescue-{control.name}", "rescueBefore": "1s", "sessionTimeout": "6s"}
+    put(control, hello(cell_of(control.queue)))
+    with process(control, tmp_path, "tests.tracker.stopped_check", **rescue) as tracker:
+        stat = Path(f"/proc/{tracker.pid}/stat")
+        wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T")
+        time.sleep(2.5)
+        os.kill(tracker.pid, signal.SIGCONT)
+        wait_until(lambda: "event=rescue_stood_still seconds=" in (tmp_path / "log").read_text())
+        tracker.send_signal(signal.SIGTERM)
+        assert tracker.wait(PATIENCE_S) == 0
+
+
 @contextmanager
-def process(control: Control, tmp_path: Path, **options: str) -> Iterator[subprocess.Popen[bytes]]:
-    """``cursorq tracker`` on the control topics. What it logs is in the file ``log``."""
+def process(
+    control: Control, tmp_path: Path, module: str = "", **options: str
+) -> Iterator[subprocess.Popen[bytes]]:
+    """``cursorq tracker`` on the control topics, or a module. What it logs is in the file ``log``."""
     options = {"sessionTimeout": f"{int(SESSION_S)}s"} | options
     conf = tmp_path / "tracker.toml"
     given = "\n".join(f'{option} = "{value}"' for option, value in options.items())
@@ -339,7 +356,8 @@ cursorsTopic = "{control.cursors}"
 "bootstrap.servers" = "{control.config["bootstrap.servers"]}"
 """
     )
-    command = [sys.executable, "-m", "spark_cursor_source.cli", "tracker", str(conf)]
+    program = [module] if module else ["spark_cursor_source.cli", "tracker"]
+    command = [sys.executable, "-m", *program, str(conf)]
     with (tmp_path / "log").open("ab") as log, subprocess.Popen(command, cwd=ROOT, stderr=log) as child:
         try:
             yield child
