@@ -10,10 +10,11 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from spark_cursor_source.client import ServiceConfig
-from spark_cursor_source.errors import ConflictingOptions, InvalidArgument
+from spark_cursor_source.errors import ConflictingOptions, ConsumerFailed, InvalidArgument
 from spark_cursor_source.options.source import SourceOptions
 from spark_cursor_source.spark.reader import CursorqStreamReader
 from spark_cursor_source.tracker.embedded import EmbeddedTracker
+from spark_cursor_source.tracker.replica import Replica
 from tests.client.conftest import Rig, ids, receive
 from tests.waiting import wait_until
 
@@ -41,6 +42,28 @@ def test_consumers_with_an_embedded_tracker_share_one(make_rig: Callable[..., Ri
     assert ids(receive(other, 2)) == sorted(sent)
     other.close()
     assert trackers() == before
+
+
+@pytest.mark.broker
+def test_a_consumer_whose_embedded_tracker_has_ended_says_why_and_another_one_starts_it_again(
+    make_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = make_rig(1)
+    rig.send(b"first")
+    consumer = rig.consumer(tracker="embedded")
+    (message,) = receive(consumer, 1)
+    message.ack()
+    with monkeypatch.context() as broken:
+
+        def fail(*_: object) -> bool:
+            raise SystemError("a bug of a library")
+
+        broken.setattr(Replica, "gather", fail)
+        with pytest.raises(ConsumerFailed, match="a bug of a library"):
+            wait_until(lambda: consumer.receive(500) is not None, timeout_s=20)
+    consumer.close()
+    rig.send(b"second")
+    assert receive(rig.consumer(tracker="embedded"), 1)[0].payload == b"second"
 
 
 @pytest.mark.broker

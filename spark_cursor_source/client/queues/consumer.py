@@ -58,7 +58,10 @@ class QueueConsumer(ClosedAtExit):
         counts.held, counts.buffered = lambda: batcher.held, lambda: len(buffer.messages)
         self._closed = False
         batcher.start()
-        feed.start()
+        if tracker is None:
+            feed.start()
+        else:
+            feed.start(check=tracker.check)  # without its tracker, nothing is redelivered
 
     def receive(self, timeout_ms: int | None = None) -> QueueMessage | None:
         """Returns the next message, or None if no message arrives within the timeout.
@@ -69,8 +72,8 @@ class QueueConsumer(ClosedAtExit):
             NothingReceived: no message arrived because brokers are unavailable or no tracker runs. The
                 consumer retries.
             ClientClosed
-            DataLoss, NotAuthorized, QueueTopicRecreated, ConsumerFailed and others: the consumer has failed
-                permanently.
+            DataLoss, NotAuthorized, QueueTopicRecreated, ConsumerFailed and others: the consumer, or its
+                embedded tracker, has failed permanently.
         """
         buffer = self._buffer
         try:

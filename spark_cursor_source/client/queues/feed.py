@@ -63,8 +63,9 @@ class Feed(ABC):
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="cursorq-feed", daemon=True)
 
-    def start(self) -> None:
-        """Starts the fetching thread."""
+    def start(self, *, check: Callable[[], None] = lambda: None) -> None:
+        """Starts the fetching thread. It calls ``check`` in each round, whose error ends the consumer."""
+        self._check = check
         self._thread.start()
 
     def stop(self) -> None:
@@ -125,6 +126,7 @@ class Feed(ABC):
         """Runs rounds until the feed is stopped. Backs off after passing errors."""
         pause_s = _LEAST_PAUSE_S
         while not self._closing.is_set():
+            self._check()  # not among the errors that pass: what has ended does not begin again
             try:
                 self._batcher.check()  # otherwise messages would be leased that nobody can settle
                 self._step()
