@@ -86,9 +86,11 @@ class Publisher:
         with self._lock:
             self._closed = True
         producer = self._confirmed.current
-        if producer is not None:
-            self._confirmed.flush(producer, producer, Deadline.after_ms(self._timeout_ms))
-        self._confirmed.discard()
+        try:
+            if producer is not None:
+                self._confirmed.flush(producer, producer, Deadline.after_ms(self._timeout_ms))
+        finally:
+            self._confirmed.discard()  # also after an interrupt: the listener runs as long as its producer
 
     def send(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
 import uuid
 import zlib
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from spark_cursor_source.client import Ack, AckPolicy, Client, RoundRobin, StartAt, StopAt, by_key
+from spark_cursor_source.client.streams.expected_offset import ExpectedOffsets
 from spark_cursor_source.core.stream_metadata import StreamInfo
 from spark_cursor_source.errors import (
     ClientClosed,
@@ -22,6 +24,7 @@ from spark_cursor_source.errors import (
     StreamExists,
 )
 from spark_cursor_source.kafka.admin import ClusterAdmin
+from spark_cursor_source.kafka.confirmed_producer import ConfirmedProducer
 from tests.client.conftest import OpenClient
 from tests.kafka.control_plane import read_all
 from tests.waiting import wait_until
@@ -319,3 +322,27 @@ def test_an_error_in_a_callback_is_logged_and_later_messages_are_acked(
         assert client.publish(stream, b"").offset == 0
         client.close()
     assert "the caller's own" in caplog.text
+
+
+@pytest.mark.parametrize(("part", "call"), [(ConfirmedProducer, "flush"), (ExpectedOffsets, "close")])
+def test_a_close_ends_every_thread_although_it_is_interrupted(
+    open_client: OpenClient, monkeypatch: pytest.MonkeyPatch, stream: str, part: type, call: str
+) -> None:
+    def running() -> int:
+        names = ("cursorq-streams", "cursorq-publisher", "cursorq-expected")
+        return sum(thread.name.startswith(names) for thread in threading.enumerate())
+
+    before, one = running(), open_client()
+    one.publish(stream, b"1")
+    one.set_cursor("reader", stream, 0, 1)
+    assert running() >= before + 2
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(part, call, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        one.close()
+    monkeypatch.undo()
+    one.close()
+    wait_until(lambda: running() == before, timeout_s=20)

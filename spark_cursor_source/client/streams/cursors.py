@@ -73,8 +73,10 @@ class NamedCursors:
         with self._lock:
             self._closed = True
             self._tail.close()
-        self._publisher.close()
-        self._fenced.close()
+        try:
+            self._publisher.close()
+        finally:
+            self._fenced.close()
 
     def _ensure(self, deadline: Deadline) -> None:
         """Checks that the topic exists and is compacted. Creates a missing topic."""

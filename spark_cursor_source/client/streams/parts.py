@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from contextlib import ExitStack
 
 from spark_cursor_source.client.streams.admin import Streams
 from spark_cursor_source.client.streams.cursors import NamedCursors
@@ -37,11 +38,10 @@ class StreamParts:
         )
 
     def close(self) -> None:
-        """Waits for messages in flight and closes all components."""
-        self.publishing.close()
-        self._expected.close()
-        self.keeper.close()
-        self.states.close()
+        """Waits for messages in flight and closes all components, also after an interrupt of one."""
+        with ExitStack() as parts:
+            for part in (self.states, self.keeper, self._expected, self.publishing):  # the last one first
+                parts.callback(part.close)
 
 
 class Parts:
@@ -83,10 +83,10 @@ class Parts:
             cursors, self._cursors = self._cursors, None
             streams, self._streams = self._streams, None
             self._closed = True
-        if streams is not None:
-            streams.close()
-        if cursors is not None:
-            cursors.close()
+        with ExitStack() as parts:
+            for part in (cursors, streams):  # the last one first
+                if part is not None:
+                    parts.callback(part.close)
 
     def _meet(self, timeout_ms: int | None = None) -> None:
         """Checks the broker connection before the first call of the client. Does not hold the lock."""

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message
@@ -140,9 +141,10 @@ class StreamPublisher:
 
     def close(self) -> None:
         """Waits for messages in flight and closes the producers."""
-        self._waiting.shutdown()
-        for publisher in self._publishers.values():
-            publisher.close()
+        with ExitStack() as parts:  # each is closed, also after an interrupt of another
+            for publisher in self._publishers.values():
+                parts.callback(publisher.close)
+            parts.callback(self._waiting.shutdown)
 
     def _partition_to_write(self, message: Outgoing, deadline: Deadline) -> int:
         """Returns the partition of a message. Checks that it is writable and ends its pause."""
