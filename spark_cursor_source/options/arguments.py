@@ -108,6 +108,12 @@ def check_is_text(argument: str, value: str) -> None:
         raise InvalidArgument(argument, value, "it is not a text")
 
 
+def check_is_callable(argument: str, value: object) -> None:
+    """Check that a value can be called, before another thread calls it and its error is seen nowhere."""
+    if not callable(value):
+        raise InvalidArgument(argument, value, "it cannot be called")
+
+
 def check_text(argument: str, text: str) -> None:
     """Check that a value is a text, and that UTF-8 has bytes for it."""
     check_is_text(argument, text)

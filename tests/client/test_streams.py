@@ -12,7 +12,17 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from spark_cursor_source.client import Ack, AckPolicy, Client, RoundRobin, StartAt, StopAt, by_key
+from spark_cursor_source.client import (
+    Ack,
+    AckPolicy,
+    Client,
+    RoundRobin,
+    Service,
+    ServiceConfig,
+    StartAt,
+    StopAt,
+    by_key,
+)
 from spark_cursor_source.client.streams.expected_offset import ExpectedOffsets
 from spark_cursor_source.core.stream_metadata import StreamInfo
 from spark_cursor_source.errors import (
@@ -165,6 +175,20 @@ def test_an_argument_of_another_type_publishes_nothing_and_is_told(
 ) -> None:
     with pytest.raises(InvalidArgument, match=f"^The argument {why}"):
         client.publish(stream, **({"value": b"v"} | arguments))
+    assert read_all(config, stream) == []
+
+
+def test_a_callback_that_cannot_be_called_publishes_nothing_and_is_told(
+    client: Client, stream: str, config: dict[str, str]
+) -> None:
+    unset: Any = None  # its outcomes would be lost
+    service = Service(ServiceConfig(bootstrap_servers=config["bootstrap.servers"], message_topic=stream))
+    why = "^The argument on_ack=None is invalid: it cannot be called"
+    with service.queue(subscription="s").producer() as producer:
+        with pytest.raises(InvalidArgument, match=why):
+            producer.send_async(b"v", on_ack=unset)
+        with pytest.raises(InvalidArgument, match=why):
+            client.publish_async(stream, b"v", on_ack=unset)
     assert read_all(config, stream) == []
 
 

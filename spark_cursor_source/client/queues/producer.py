@@ -15,7 +15,12 @@ from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.rights import of_producer
-from spark_cursor_source.options.arguments import call_timeout, check_headers, check_key_and_value
+from spark_cursor_source.options.arguments import (
+    call_timeout,
+    check_headers,
+    check_is_callable,
+    check_key_and_value,
+)
 from spark_cursor_source.options.client import ClientOptions
 from spark_cursor_source.options.kafka import KafkaOptions
 from spark_cursor_source.options.service import ServiceConfig
@@ -92,6 +97,7 @@ class QueueProducer(ClosedAtExit):
             finally:
                 self._count(-1)
 
+        check_is_callable("on_ack", on_ack)
         message = self._outgoing(payload, key, headers)
         self._meet(None)
         self._count(1)

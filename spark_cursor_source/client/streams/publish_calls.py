@@ -6,9 +6,9 @@ from spark_cursor_source.client.streams.arguments import MAX_PARTITION, check_st
 from spark_cursor_source.client.streams.parts import Parts
 from spark_cursor_source.client.streams.publish import OnAck, Outgoing
 from spark_cursor_source.client.streams.receipts import Ack, AckPolicy, Headers, Partitioner
-from spark_cursor_source.errors import InvalidArgument
 from spark_cursor_source.options.arguments import (
     check_headers,
+    check_is_callable,
     check_key_and_value,
     check_number,
     check_text,
@@ -83,6 +83,7 @@ class PublishCalls:
             InvalidArgument, ClientClosed, KafkaUnavailable, NotAuthorized, KafkaRefused
         """
         check_stream(stream)
+        check_is_callable("on_ack", on_ack)
         message = _outgoing(
             stream, value, key, headers, correlation_id, partition, partitioner, ack_policy, expected_offset
         )
@@ -134,8 +135,8 @@ def _outgoing(
         check_text("correlation_id", correlation_id)
     if partition is not None:
         check_number("partition", partition, least=0, most=MAX_PARTITION)
-    if partitioner is not None and not callable(partitioner):
-        raise InvalidArgument("partitioner", partitioner, "it cannot be called")
+    if partitioner is not None:
+        check_is_callable("partitioner", partitioner)
     check_key_and_value(key, value, name="value")
     return Outgoing(
         stream=stream,
