@@ -640,6 +640,13 @@ def test_a_close_without_brokers_ends_by_the_timeout_of_the_client(
     mortal.start()
 
 
+@pytest.mark.parametrize("id", [5, b"mails", "\udcff"])
+def test_a_queue_id_that_kafka_cannot_store_is_refused(id: Any) -> None:
+    service = Service(ServiceConfig(bootstrap_servers="b:9092", message_topic="jobs"))
+    with pytest.raises(InvalidArgument, match=r"^The argument id="):
+        service.queue(id, subscription="s")
+
+
 def test_a_configuration_that_cannot_be_is_refused_at_once(rig: Rig) -> None:
     given = {"bootstrap_servers": "b:9092", "message_topic": "jobs"}
     with pytest.raises(InvalidArgument, match=r"^The argument redelivery_timeout_ms=43200001"):

@@ -19,6 +19,7 @@ from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.rights import Rights, of_consumer, of_consumer_v1
 from spark_cursor_source.metrics.consumers import ConsumerCounts, ServiceCounts
 from spark_cursor_source.metrics.table import Sample
+from spark_cursor_source.options.arguments import check_text
 from spark_cursor_source.options.marker_format import MarkerVersion
 from spark_cursor_source.options.service import ServiceConfig
 from spark_cursor_source.options.tracker_place import TrackerPlace
@@ -51,8 +52,10 @@ class Service:
         queue id. A Spark query that shares these messages sets the same ``subscription`` and ``queueId``.
 
         Raises:
-            InvalidArgument: ``id`` is empty, or the subscription name is missing or not valid.
+            InvalidArgument: ``id`` is empty or no text, or the subscription name is missing or not valid.
         """
+        if id is not None:
+            check_text("id", id)
         if id == "":
             raise InvalidArgument("id", id, "a queue id is not empty")
         return Queue(self._config, id, self._config.subscription_of(id, subscription), self._counts)
