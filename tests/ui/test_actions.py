@@ -17,6 +17,7 @@ from spark_cursor_source.errors import CommandWaits
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.tracker import Tracker
 from spark_cursor_source.ui import Collector, create_app
+from tests.admin.letter_queue import Queue
 from tests.kafka.control_plane import Control, control_on, produce
 from tests.ui.conftest import settings_of
 from tests.waiting import wait_until
@@ -366,6 +367,19 @@ def test_an_error_of_an_action_is_on_the_page(page: TestClient) -> None:
 def test_dead_letters_of_a_missing_topic_are_an_error_on_the_page(page: TestClient) -> None:
     assert 'role="alert"' in page.get("/dead", params={"letters": "no-such-topic"}).text
     assert "No dead letters" in page.get("/dead").text
+
+
+def test_a_group_of_dead_letters_is_deleted_and_all_of_a_topic_are_not(
+    page: TestClient, tracked: Control
+) -> None:
+    queue = Queue(tracked.config["bootstrap.servers"])
+    queue.bury(queue.letter((0, 2), error="Test"), queue.letter((2, 3), error="Timeout"))
+    asked = page.get("/confirm", params={"do": "delete", "letters": queue.dead})
+    assert "it has no criterion" in asked.text
+    group = {"subscription": "billing", "reason": "rejected", "template": "Test"}
+    asked = page.get("/confirm", params={"do": "delete", "letters": queue.dead} | group)
+    assert "Delete 2 dead letters" in asked.text
+    assert "2 dead letters are deleted, 1 were passed over" in act(page, asked.text)
 
 
 def test_the_doctor_answers(page: TestClient) -> None:
