@@ -87,3 +87,9 @@ def test_every_error_that_is_raised_is_met_by_name_in_another_test() -> None:
     others = [path for path in HERE.parent.rglob("*.py") if path != HERE]
     words = " ".join(path.read_text(encoding="utf-8") for path in others)
     assert [error.__name__ for error in RAISED if error.__name__ not in words] == []
+
+
+def test_a_tracker_that_finds_a_shorter_markers_topic_names_the_way_out_for_a_new_cluster() -> None:
+    shorter = str(errors.MarkersGone("markers", 3, 7, (0, 0)))
+    assert "new topics in markersTopic" in shorter
+    assert "new checkpoints" in shorter

@@ -196,7 +196,7 @@ class TrackerSession:
             log.warning(
                 "No tracker has answered yet, and messages are delivered only after its answer. Check that a "
                 "tracker runs, or start one (cursorq tracker, Tracker of spark_cursor_source.tracker, or "
-                "with Spark jobs/tracker.py). event=tracker_awaited markers_topic=%s cells=%d waited_s=%.0f "
+                "in Spark start_tracker). event=tracker_awaited markers_topic=%s cells=%d waited_s=%.0f "
                 "giving_up_in_s=%.0f",
                 self._tracker.markers_topic,
                 len(self._greeted),

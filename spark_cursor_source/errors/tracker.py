@@ -13,10 +13,17 @@ class TrackerOwnedByAnother(KafkaFailure):
     markers_topic: str
     owner: str
     stale: bool = False
+    other_kind: str | None = None  #: the kind of the owner, in words, if it is not that of the refused one
     template = "Markers topic '{markers_topic}' belongs to the tracker {owner}. {_next_move}"
 
     @property
     def _next_move(self) -> str:
+        if self.other_kind is not None:
+            return (
+                f"It {self.other_kind}, and a tracker of another kind does not work beside it. Leave the "
+                "topics to it, or start this one once with takeOver=true (cursorq tracker: --take-over), and "
+                "a Spark query also with a new checkpointLocation."
+            )
         if self.stale:
             return (
                 "It has continued beyond this checkpoint. Use the checkpointLocation of that tracker, or a "
@@ -57,7 +64,7 @@ class NoTracker(SourceError):
     cursors_topic: str
     template = (
         "No tracker answered for {cells} queue partitions in {_waited_s:.0f} s. Start one (cursorq "
-        "tracker, Tracker of spark_cursor_source.tracker, or with Spark jobs/tracker.py) that reads "
+        "tracker, Tracker of spark_cursor_source.tracker, or in Spark start_tracker) that reads "
         "markers topic '{markers_topic}' and writes "
         "cursors topic '{cursors_topic}', set tracker=embedded, or raise trackerTimeout."
     )
@@ -77,8 +84,8 @@ class CommandWaits(NoTracker):
     template = (
         "The command is stored in markers topic '{markers_topic}', but no tracker has confirmed it for "
         "{cells} queue partitions in {_waited_s:.0f} s. It takes effect when a tracker runs, so do not "
-        "repeat it. Start a tracker (cursorq tracker, Tracker of spark_cursor_source.tracker, or with Spark "
-        "jobs/tracker.py) that reads this topic and writes cursors topic '{cursors_topic}'."
+        "repeat it. Start a tracker (cursorq tracker, Tracker of spark_cursor_source.tracker, or in Spark "
+        "start_tracker) that reads this topic and writes cursors topic '{cursors_topic}'."
     )
 
 
@@ -100,7 +107,7 @@ class TrackerBehind(NoTracker):
     template = (
         "The tracker has not read markers topic '{markers_topic}' to its end in {_waited_s:.0f} s, so an "
         "earlier command may still wait there. Nothing was changed. Start a tracker (cursorq tracker, "
-        "Tracker of spark_cursor_source.tracker, or with Spark jobs/tracker.py) that reads this topic and "
+        "Tracker of spark_cursor_source.tracker, or in Spark start_tracker) that reads this topic and "
         "writes cursors topic '{cursors_topic}', and repeat the command."
     )
 
@@ -228,7 +235,9 @@ class MarkersGone(ControlTopicUnfit):
         if self.position > self.available[1]:
             return (
                 "The topic was created again, or its brokers have lost its end. Set new topics in "
-                "markersTopic, redeliveriesTopic and cursorsTopic, for the tracker and all queries."
+                "markersTopic, redeliveriesTopic and cursorsTopic, for the tracker and all queries. If all "
+                "topics are new, as with a new cursorq broker, new checkpoints for the tracker and all "
+                "queries are enough."
             )
         return (
             "The removed markers may have been the only record of messages that were delivered and not "

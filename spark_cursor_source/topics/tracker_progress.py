@@ -37,6 +37,13 @@ def is_replica(query_id: str | None) -> bool:
     return query_id is not None and query_id.startswith(REPLICA)
 
 
+def other_kind(owner: str, *, is_query: bool) -> str | None:
+    """Returns the kind of the tracker ``owner`` in words, or None if it is the kind of the caller."""
+    if is_replica(owner) is not is_query:
+        return None
+    return "runs without Spark" if is_query else "is a Spark query"
+
+
 def replica_transactional_id(markers_topic: str, partition: int) -> str:
     """Return the transactional id that a replica uses while it owns this markers partition.
 

@@ -41,6 +41,7 @@ from spark_cursor_source.topics.tracker_progress import (
     TrackerProgress,
     is_replica,
     metadata,
+    other_kind,
     read_progress,
     read_progress_of_others,
     replica_transactional_id,
@@ -362,7 +363,8 @@ class Outbox:
         # A replica that has claimed the topic is not fenced by this producer, see ``claim_partitions``.
         if not take_over or self._share is not None or is_replica(owner):
             self._producer.discard()
-            raise TrackerOwnedByAnother(self._markers_topic, owner)
+            kind = other_kind(owner, is_query=self._share is None)
+            raise TrackerOwnedByAnother(self._markers_topic, owner, other_kind=kind)
 
     def _check_partitions(self, progress: TrackerProgress) -> None:
         present = self._partitions[self._markers_topic]

@@ -16,6 +16,7 @@ from spark_cursor_source.options.tracker import TrackerOptions
 from spark_cursor_source.topics.tracker_progress import (
     TrackerProgress,
     is_replica,
+    other_kind,
     read_progress,
     read_progress_of_others,
     tracker_group,
@@ -225,9 +226,13 @@ class TrackerPlanner:
             if ours and other and behind and not beyond:
                 raise TrackerProgressLost(self._options.markers_topic)
             if not ours or beyond or other:
-                raise TrackerOwnedByAnother(self._options.markers_topic, done.query_id or "", stale=True)
+                raise self._owned_by(done.query_id or "", stale=True)
         elif not ours and not self._options.take_over:
-            raise TrackerOwnedByAnother(self._options.markers_topic, done.query_id or "")
+            raise self._owned_by(done.query_id or "")
+
+    def _owned_by(self, owner: str, *, stale: bool = False) -> TrackerOwnedByAnother:
+        kind = other_kind(owner, is_query=True)
+        return TrackerOwnedByAnother(self._options.markers_topic, owner, stale, kind)
 
     def _is_over(self, start: TrackerOffset, ends: Mapping[int, int]) -> bool:
         """True once a bounded run has read the markers that were there at its start, and what is due then.

@@ -26,6 +26,7 @@ from spark_cursor_source.topics.tracker_progress import (
     REPLICA,
     TrackerProgress,
     is_replica,
+    other_kind,
     read_progress,
 )
 from spark_cursor_source.tracker.backlog import MarkerBacklog
@@ -205,7 +206,8 @@ class Replica:
         def check(progress: TrackerProgress) -> None:
             for owner in progress.owners.values():
                 if owner is not None and not is_replica(owner) and not take_over:
-                    raise TrackerOwnedByAnother(self._options.markers_topic, owner)
+                    kind = other_kind(owner, is_query=False)
+                    raise TrackerOwnedByAnother(self._options.markers_topic, owner, other_kind=kind)
 
         topic = self._options.markers_topic
         # Not stable: a tracker that died in a transaction is fenced later.

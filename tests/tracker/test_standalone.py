@@ -415,7 +415,10 @@ def test_a_tracker_leaves_the_topics_of_a_spark_query_alone_unless_told(
     with SparkTwin(options) as spark:
         put(control, hello(cell))
         wait_until(answered(control, [cell]))
-        with pytest.raises(TrackerOwnedByAnother), running(control, tmp_path) as refused:
+        with (
+            pytest.raises(TrackerOwnedByAnother, match="--take-over") as refused_as,
+            running(control, tmp_path) as refused,
+        ):
             refused.wait(PATIENCE_S)
         assert spark.failure is None
         put(control, leased(cell, lease_ms=300))
@@ -426,6 +429,8 @@ def test_a_tracker_leaves_the_topics_of_a_spark_query_alone_unless_told(
     with SparkTwin(options) as again:
         wait_until(lambda: again.failure is not None)
     assert isinstance(again.failure, TrackerOwnedByAnother)
+    assert "is a Spark query" in str(refused_as.value)
+    assert "runs without Spark" in str(again.failure)
 
 
 def partitions_of(tracker: Tracker) -> float:
@@ -444,6 +449,7 @@ def test_a_spark_query_that_takes_over_ends_all_trackers(control: Control, tmp_p
         with SparkTwin(options_of(control, tmp_path / "refused")) as refused:
             wait_until(lambda: refused.failure is not None)
         assert isinstance(refused.failure, TrackerOwnedByAnother)
+        assert "runs without Spark" in str(refused.failure)
         put(control, *(leased(cell, lease_ms=300) for cell in cells))
         spark = SparkTwin(options_of(control, tmp_path / "spark", takeOver=True))
         stack.enter_context(spark)
