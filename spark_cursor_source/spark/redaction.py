@@ -35,7 +35,8 @@ def hide_secrets(spark: SparkSession) -> None:
         if not str(refused.getCondition()).startswith("SESSION_MUTATION"):
             raise
         log.warning(
-            "Spark does not hide secret options. Put this setting into the pipeline's spec. "
+            "Spark may show secret options. Put this setting into the pipeline's spec. If it is there, "
+            "ignore this line: Spark Connect 4.3 does not show the setting to programs. "
             "event=secrets_not_hidden setting=%s value=%s",
             OPTION,
             wanted,
