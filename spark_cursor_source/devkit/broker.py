@@ -32,6 +32,7 @@ from spark_cursor_source.errors import BrokerError, BrokerNotReady, BrokerNotRun
 from spark_cursor_source.kafka.deadline import wait_in_steps
 
 _GRACE_S = 1.0
+_MOST_BROKERS = 100
 
 
 def _say(line: str) -> None:
@@ -88,8 +89,16 @@ class EmbeddedKafka:
         ready_timeout_s: float | None = None,
         progress: Callable[[str], None] = _say,
     ) -> None:
-        if brokers < 1:
-            raise BrokerError(f"brokers={brokers}: a Kafka has one broker at least; give 1, or 3")
+        _check_whole("brokers", brokers)
+        if not 1 <= brokers <= _MOST_BROKERS:
+            least = "a Kafka has one broker at least" if brokers < 1 else f"more than {_MOST_BROKERS}"
+            raise BrokerError(f"brokers={brokers}: {least}; give 1, or 3")
+        if data_dir == "":
+            raise BrokerError("data_dir='': it is empty; name a directory, or leave it out")
+        if port is not None:
+            _check_whole("port", port)
+        if heap_mb is not None:
+            _check_whole("heap_mb", heap_mb)
         highest = 65_536 - brokers
         if port is not None and not 1 <= port <= highest:
             raise BrokerError(f"port={port}: the ports of the brokers begin here; give one of 1 to {highest}")
@@ -378,6 +387,11 @@ def _jvm_options(brokers: int, heap_mb: int | None, *, long_lived: bool) -> list
         return [heap, "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]
     # The quick compiler and a collector without threads of its own: half the CPU time in the first minute.
     return [heap, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+
+
+def _check_whole(argument: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise BrokerError(f"{argument}={value!r}: it is not a whole number; give an int")
 
 
 def _check_directory(directory: Path, brokers: int) -> None:

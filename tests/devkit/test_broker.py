@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException, Producer
@@ -365,6 +367,24 @@ def test_a_wrong_setting_is_an_error_with_the_end_of_the_log_and_leaves_nothing_
     with pytest.raises(BrokerNotReady, match=r"(?s)ended while it was starting.*no\.such\.Reporter"):
         dies_late.start()
     assert not dies_late.running
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"brokers": "3"},
+        {"brokers": None},
+        {"brokers": 10**12},
+        {"port": "9092"},
+        {"port": 1.5},
+        {"heap_mb": "512m"},
+        {"data_dir": ""},
+    ],
+)
+def test_an_argument_that_cannot_be_is_refused_by_its_name(arguments: dict[str, Any]) -> None:
+    ((name, value),) = arguments.items()
+    with pytest.raises(BrokerError, match=re.escape(f"{name}={value!r}: ")):
+        EmbeddedKafka(**arguments)
 
 
 def test_a_broker_that_is_too_slow_is_ended_and_reported() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 import pytest
 
@@ -26,6 +27,21 @@ def test_messages_of_a_key_keep_their_order_in_one_partition(broker: EmbeddedKaf
         own = [record for record in records if record.key() == b"k%d" % key]
         assert len({record.partition() for record in own}) == 1
         assert [record.value() for record in own] == [b"%d" % n for n in range(key, 40, 4)]
+
+
+@pytest.mark.parametrize("topic", [None, "", "a,b", 7, b"queue"])
+def test_a_topic_that_cannot_be_is_refused_before_a_broker_is_asked(topic: Any) -> None:
+    kafka = {"bootstrap.servers": "127.0.0.1:1"}
+    with pytest.raises(InvalidArgument, match="argument topic="):
+        ensure_topic(kafka, topic, partitions=1)
+    with pytest.raises(InvalidArgument, match="argument topic="):
+        send_messages(kafka, topic, [(None, b"x")])
+
+
+@pytest.mark.parametrize("partitions", [None, 0, -1, "2", 1.5, 10**30])
+def test_a_number_of_partitions_that_cannot_be_is_refused_before_a_broker_is_asked(partitions: Any) -> None:
+    with pytest.raises(InvalidArgument, match="argument partitions="):
+        ensure_topic({"bootstrap.servers": "127.0.0.1:1"}, "queue", partitions=partitions)
 
 
 def test_a_header_name_without_utf_8_bytes_is_refused_and_does_not_end_the_process() -> None:
