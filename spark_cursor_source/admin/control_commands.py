@@ -11,6 +11,7 @@ from spark_cursor_source.core.names import (
     DEFAULT_MARKERS_TOPIC,
     DEFAULT_REDELIVERIES_TOPIC,
     DEFAULT_STREAMS_TOPIC,
+    why_no_topic,
 )
 from spark_cursor_source.errors import InvalidArgument
 from spark_cursor_source.kafka.control_topics import (
@@ -50,10 +51,19 @@ def control_topic_commands(
         print("\\n".join(control_topic_commands("broker:9092", replication=3)))
 
     Raises:
-        InvalidArgument: ``form`` is unknown.
+        InvalidArgument: ``form`` is unknown, or Kafka would refuse the name of a topic.
     """
     if form not in FORMS:
         raise InvalidArgument("form", form, f"known are {', '.join(FORMS)}")
+    names = {
+        "markers_topic": markers_topic,
+        "redeliveries_topic": redeliveries_topic,
+        "cursors_topic": cursors_topic,
+        "streams_topic": streams_topic,
+    }
+    for argument, name in names.items():
+        if (why := why_no_topic(name)) is not None:
+            raise InvalidArgument(argument, name, why)
     kinds = {
         markers_topic: MARKERS,
         redeliveries_topic: REDELIVERIES,

@@ -48,6 +48,7 @@ from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.range_consumer import STALL_TIMEOUT_MS
 from spark_cursor_source.kafka.record_headers import headers_of
+from spark_cursor_source.options.arguments import check_text
 from spark_cursor_source.topics.redelivered import redelivered
 from spark_cursor_source.topics.rescue import Rescue, RescuedMessage
 
@@ -152,6 +153,8 @@ def read_message_history(
         TopicNotFound: the queue topic, the markers topic or the cursors topic does not exist.
         KafkaUnavailable, NotAuthorized, KafkaRefused
     """
+    if subscription is not None:
+        check_text("subscription", subscription)
     topics = ClusterAdmin(client_config(kafka, "admin")).meet()
     _check_place(topics, topic, partition, offset)
     rescue = Rescue(client_config(kafka, "consumer"), rescue_topic, markers_topic)

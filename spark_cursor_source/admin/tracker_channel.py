@@ -12,7 +12,7 @@ from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.rights import DESCRIBE, WRITE
-from spark_cursor_source.options.arguments import check_is_text
+from spark_cursor_source.options.arguments import check_text
 from spark_cursor_source.topics.authors import author_of, new_action
 from spark_cursor_source.topics.cursors import CursorTable, tracked_here
 from spark_cursor_source.topics.markers import MarkerSender
@@ -46,12 +46,12 @@ class TrackerChannel:
         """Returns the present cursors of a subscription, of one topic or of all; may be empty.
 
         Raises:
-            InvalidArgument: ``subscription`` is not a text. None would select all subscriptions.
+            InvalidArgument: ``subscription`` is not a text with UTF-8 bytes. None would select all.
             TrackedElsewhere: the tracker of another markers topic has the cursors.
         """
-        check_is_text("subscription", subscription)
+        check_text("subscription", subscription)
         if topic is not None:
-            check_is_text("topic", topic)
+            check_text("topic", topic)
         self._cursors.refresh_until(lambda: self._cursors.of(subscription=subscription, topic=topic))
         return tracked_here(self._cursors.of(subscription=subscription, topic=topic), self._markers_topic)
 

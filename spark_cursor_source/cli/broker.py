@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from spark_cursor_source._features import require_library
-from spark_cursor_source.cli.frame import Json
+from spark_cursor_source.cli.frame import Json, path_not_empty
 from spark_cursor_source.cli.output import print_json
 
 
@@ -23,7 +23,10 @@ def broker(
         typer.Option(help="port on 127.0.0.1; further brokers take the next ones (default: free ones)"),
     ] = None,
     data_dir: Annotated[
-        Path | None, typer.Option(help="keep the data here (default: removed at the end)")
+        Path | None,
+        typer.Option(
+            parser=path_not_empty, metavar="PATH", help="keep the data here (default: removed at the end)"
+        ),
     ] = None,
     prepare: Annotated[bool, typer.Option("--prepare", help="only download what a broker needs")] = False,
     json: Json = False,

@@ -20,6 +20,7 @@ from spark_cursor_source.core.names import (
 from spark_cursor_source.core.subscription_type import DEFAULT_GROUP_ID_PREFIX
 from spark_cursor_source.kafka.config_file import read_properties_file
 from spark_cursor_source.kafka.config_names import native_name
+from spark_cursor_source.options.arguments import check_text
 from spark_cursor_source.options.kafka import CONFIG_FILE, KafkaOptions
 
 DEFAULT_SERVERS = "localhost:9092"
@@ -95,9 +96,11 @@ def cluster_of(
 
     Raises:
         UnknownProfile, ProfileUnreadable
+        InvalidArgument: UTF-8 has no bytes for a name or for the brokers.
         KafkaConfigFileUnreadable: the file must be read here to know what it beats.
     """
-    profile = profile or os.environ.get(_PROFILE.variable) or None
+    if profile is None:
+        profile = os.environ.get(_PROFILE.variable) or None
     known = read_profile(profile, [one.key for one in _SHARED])
     variables = {one.key: os.environ[one.variable] for one in _SHARED if os.environ.get(one.variable)}
     flags = {key: value for key, value in given.items() if value is not None}
@@ -110,6 +113,8 @@ def cluster_of(
         kafka[_SERVERS] = DEFAULT_SERVERS
     values = known | variables | flags
     names = {one.parameter: values[one.key] for one in _SHARED[2:] if one.key in values}
+    for name, value in (names | {_SERVERS: kafka.get(_SERVERS, "")}).items():
+        check_text(name, value)
     return Cluster(kafka=KafkaOptions(kafka), **names)
 
 

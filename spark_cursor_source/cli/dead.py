@@ -16,7 +16,7 @@ from spark_cursor_source.cli.decoders import (
     ProtobufMessage,
     decoder_of,
 )
-from spark_cursor_source.cli.frame import Json, Yes, add_verb, new_group
+from spark_cursor_source.cli.frame import Json, Yes, add_verb, new_group, not_empty
 from spark_cursor_source.cli.masks import Mask, MaskField, mask_of
 from spark_cursor_source.cli.output import agree, instant, plain, print_json, print_table
 from spark_cursor_source.cli.pause import Author
@@ -38,10 +38,14 @@ def _position(text: str) -> tuple[int, int]:
 
 
 DeadTopic = Annotated[str, typer.Argument(metavar="TOPIC", help="the dead-letter topic: orders-billing-DLQ")]
+# An empty pattern is found everywhere, so it would select all dead letters.
 Reason = Annotated[
-    str, typer.Option(metavar="REGEX", help="max-deliveries, rejected or expired, or a part of it")
+    Any,
+    typer.Option(
+        parser=not_empty, metavar="REGEX", help="max-deliveries, rejected or expired, or a part of it"
+    ),
 ]
-Error = Annotated[str, typer.Option(metavar="REGEX", help="found in the error")]
+Error = Annotated[Any, typer.Option(parser=not_empty, metavar="REGEX", help="found in the error")]
 Template = Annotated[
     str | None, typer.Option(metavar="TEXT", help="the error as 'cursorq dead list --groups' shows it")
 ]
@@ -64,8 +68,8 @@ def list_(
     groups: Annotated[bool, typer.Option("--groups", help="count them by reason and error")] = False,
     all: Annotated[bool, typer.Option("--all", help="also those that were redriven or deleted")] = False,
     limit: Annotated[int, typer.Option(metavar="N", min=1, help="the first N")] = 100,
-    reason: Reason = "",
-    error: Error = "",
+    reason: Reason = None,
+    error: Error = None,
     template: Template = None,
     subscription: Subscription = "*",
     since: Since = None,
@@ -161,8 +165,8 @@ def show(
 def redrive(
     cluster: Cluster,
     topic: DeadTopic,
-    reason: Reason = "",
-    error: Error = "",
+    reason: Reason = None,
+    error: Error = None,
     template: Template = None,
     subscription: Subscription = "*",
     since: Since = None,
@@ -198,8 +202,8 @@ def redrive(
 def delete(
     cluster: Cluster,
     topic: DeadTopic,
-    reason: Reason = "",
-    error: Error = "",
+    reason: Reason = None,
+    error: Error = None,
     template: Template = None,
     subscription: Subscription = "*",
     since: Since = None,
@@ -242,8 +246,8 @@ def _agree(preview: Callable[[], object], *, dry_run: bool, yes: bool) -> None:
 
 
 def _filter(
-    reason: str,
-    error: str,
+    reason: str | None,
+    error: str | None,
     template: str | None,
     subscription: str,
     since: int | None,
@@ -252,7 +256,7 @@ def _filter(
 ) -> DeadLetterFilter:
     from spark_cursor_source.admin import DeadLetterFilter
 
-    only = DeadLetterFilter(reason=reason, error=error, since_ms=since, until_ms=until)
+    only = DeadLetterFilter(reason=reason or "", error=error or "", since_ms=since, until_ms=until)
     positions = frozenset(at) if at else None
     return replace(only, template=template, subscription=subscription, at=positions)
 

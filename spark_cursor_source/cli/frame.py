@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -14,6 +15,23 @@ Json = Annotated[bool, typer.Option("--json", help="print JSON")]
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="go on with new ones until Ctrl-C")]
 LogForm = Annotated[LogFormat, typer.Option("--log-format", help="form of the log lines on stderr")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="do it without asking")]
+
+
+def not_empty(text: str) -> str:
+    """Returns the value of an option. A shell passes an empty text for a variable that is not set.
+
+    Raises:
+        typer.BadParameter: it is empty, or has only spaces.
+    """
+    if not str(text).strip():
+        raise typer.BadParameter("it is empty; give a value, or leave it out")
+    return str(text)
+
+
+def path_not_empty(text: str) -> Path:
+    """Returns the value of an option as a path. An empty path would be the current directory."""
+    return Path(not_empty(text))
+
 #: option without a value, in front of or behind the verb; ``cli.main`` takes it out of the arguments
 DEBUG = "--debug"
 

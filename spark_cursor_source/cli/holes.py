@@ -84,6 +84,9 @@ def lines_of(
     """Returns the drawing of a partition: a line of counts, and a strip of at most ``width`` characters."""
     first, end = max(one.first, first or 0), min(one.end, one.end if end is None else end)
     counts = zip(LETTERS, one.counts(first, end), strict=True)
+    if first > end or first == end < one.end:
+        yield f"{one.topic}/{one.partition}  --first and --end leave none of {one.first:,} to {one.end:,}"
+        return
     told = [f"{count:,} {state}" for state, count in counts if count and first < end]
     yield f"{one.topic}/{one.partition}  {first:,} to {end:,}: {', '.join(told) or 'all messages are acked'}"
     if first < end:

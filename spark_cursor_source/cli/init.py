@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from spark_cursor_source.cli.frame import Json
+from spark_cursor_source.cli.frame import Json, path_not_empty
 from spark_cursor_source.cli.output import print_json
 from spark_cursor_source.errors import StarterFileExists
 
@@ -16,7 +16,9 @@ STARTER = ("conf", "jobs", "notebooks")  #: as in setup.py
 
 
 def init(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="created if it is missing")],
+    directory: Annotated[
+        Path, typer.Argument(parser=path_not_empty, metavar="DIR", help="created if it is missing")
+    ],
     json: Json = False,
 ) -> None:
     """Writes jobs, conf and notebooks to start from.

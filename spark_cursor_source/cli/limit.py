@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from spark_cursor_source.cli.cluster import Cluster, connected
-from spark_cursor_source.cli.frame import Json
+from spark_cursor_source.cli.frame import Json, not_empty
 from spark_cursor_source.cli.output import print_json
 from spark_cursor_source.cli.pause import Author, Name, TrackerTimeout
 from spark_cursor_source.core.duration import parse_duration
@@ -23,12 +23,14 @@ def limit(
     cluster: Cluster,
     subscription: Name,
     rate: Annotated[
-        str | None,
-        typer.Option(metavar="N", help="messages per second, redeliveries included; none: no limit"),
+        Any,
+        typer.Option(
+            parser=not_empty, metavar="N", help="messages per second, redeliveries included; none: no limit"
+        ),
     ] = None,
     max_outstanding: Annotated[
-        str | None,
-        typer.Option(metavar="N", help="outstanding messages, at most; none: no limit"),
+        Any,
+        typer.Option(parser=not_empty, metavar="N", help="outstanding messages, at most; none: no limit"),
     ] = None,
     author: Author = None,
     tracker_timeout: TrackerTimeout = "60s",

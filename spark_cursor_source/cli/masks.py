@@ -25,4 +25,6 @@ Mask = Annotated[bool, typer.Option("--mask", help="hide keys, values and header
 
 def mask_of(fields: list[str] | None, everything: bool) -> PayloadMask:
     """Returns the mask of the options of a verb."""
+    if "" in (fields or ()):
+        raise typer.BadParameter("it is empty; give the name of a field", param_hint="'--mask-field'")
     return PayloadMask(fields=frozenset(fields or ()), everything=everything)

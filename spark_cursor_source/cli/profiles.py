@@ -33,10 +33,11 @@ def read_profile(name: str | None, known: Collection[str]) -> dict[str, Any]:
     profiles = _profiles(path)
     if name is None and DEFAULT_PROFILE not in profiles:
         return {}
-    found = profiles.get(name or DEFAULT_PROFILE)
+    wanted = DEFAULT_PROFILE if name is None else name
+    found = profiles.get(wanted)
     if found is None:
         raise UnknownProfile(str(name), str(path), tuple(sorted(profiles)))
-    _check(path, name or DEFAULT_PROFILE, found, known)
+    _check(path, wanted, found, known)
     return dict(found)
 
 
@@ -48,11 +49,15 @@ def _profiles(path: Path) -> Mapping[str, Any]:
     except (OSError, ValueError) as why:
         raise ProfileUnreadable(str(path), getattr(why, "strerror", None) or "it is not UTF-8") from None
     try:
-        profiles = tomllib.loads(text).get("profile", {})
+        tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as why:
         # "from None": the line may hold a secret. The reason names only its place.
         place = str(why)[str(why).rfind("(") :]
         raise ProfileUnreadable(str(path), f"it is not TOML {place}") from None
+    for key in tables:
+        if key != "profile":
+            raise ProfileUnreadable(str(path), f"it has {key!r}, which is no profile such as [profile.prod]")
+    profiles = tables.get("profile", {})
     if not isinstance(profiles, dict) or not all(isinstance(one, dict) for one in profiles.values()):
         raise ProfileUnreadable(str(path), "its profiles are not tables such as [profile.prod]")
     return profiles

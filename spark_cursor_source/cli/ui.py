@@ -17,6 +17,7 @@ from spark_cursor_source.cli.decoders import (
     ProtobufMessage,
     decoder_of,
 )
+from spark_cursor_source.cli.frame import not_empty
 from spark_cursor_source.cli.masks import Mask, MaskField, mask_of
 from spark_cursor_source.cli.output import print_line
 
@@ -28,7 +29,12 @@ TOKEN = "CURSORQ_UI_TOKEN"  #: variable with the token of the page
 def ui(
     cluster: Cluster,
     host: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="address to listen on; other than loopback needs a token")
+        str,
+        typer.Option(
+            parser=not_empty,
+            metavar="ADDRESS",
+            help="address to listen on; other than loopback needs a token",
+        ),
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65_535, help="0: any free port")] = DEFAULT_PORT,
     token_file: Annotated[

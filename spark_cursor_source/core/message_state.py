@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -81,6 +82,7 @@ def state_of(cursor: CursorSnapshot, offset: int) -> MessageState:
 
 def outstanding_of(cursor: CursorSnapshot, order: Order, limit: int) -> list[MessageState]:
     """Returns ``limit`` outstanding messages of a cursor: with the lowest offsets or the most deliveries."""
+    limit = min(limit, sys.maxsize)  # islice takes no larger number
     blocks = Counter(cursor.blocked.behind)
     if order == "oldest":
         first = islice(cursor.outstanding, limit)

@@ -177,6 +177,15 @@ def test_the_job_says_what_it_has_done(queue: Queue) -> None:
     )
 
 
+@pytest.mark.parametrize("option", ["--error=", "--reason=", "--config-file="])
+def test_the_job_refuses_an_empty_argument_and_redrives_nothing(queue: Queue, option: str) -> None:
+    queue.bury(queue.letter((0, 1)))
+    done = run_job(queue, queue.dead, option)
+    assert done.returncode == 2
+    assert done.stderr.endswith("error: an argument is empty; give a value, or leave it out\n")
+    assert queue.back() == []
+
+
 def test_the_job_takes_the_brokers_of_its_file(queue: Queue, tmp_path: Path) -> None:
     queue.bury(queue.letter((0, 1)))
     file = tmp_path / "client.properties"

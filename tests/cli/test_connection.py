@@ -143,6 +143,8 @@ def test_variables_and_flags_reach_a_verb(
 def test_a_profile_that_is_not_there_is_an_error_that_lists_the_others(profiles: Path) -> None:
     with pytest.raises(UnknownProfile, match=r"no profile 'prd' in .*It has: default, prod\.$"):
         cluster_of({}, profile="prd")
+    with pytest.raises(UnknownProfile, match="no profile '' in"):  # and not the default one
+        cluster_of({}, profile="")
     profiles.unlink()
     with pytest.raises(UnknownProfile, match=r"Add a table \[profile.prd\]"):
         cluster_of({}, profile="prd")
@@ -155,6 +157,10 @@ def test_a_profile_that_is_not_there_is_an_error_that_lists_the_others(profiles:
         ('[profile.default]\nkafka = "hunter2"', "kafka of [profile.default] is not a table"),
         ("[profile.default]\nmarkers-topic = 7", "markers-topic of [profile.default] is not text"),
         ('[profile.default]\nkafka = { "sasl.password" = hunter2 }', "it is not TOML (at line 2"),
+        (
+            '[prod]\nbootstrap-servers = "hunter2"',
+            "it has 'prod', which is no profile such as [profile.prod]",
+        ),
         ('profile = "hunter2"', "not tables such as [profile.prod]"),
         (b"\xff", "not UTF-8"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -103,3 +104,76 @@ def test_messages_to_brokers_that_do_not_answer_are_an_error_in_seconds(
     monkeypatch.setattr(admin, "FIRST_CONTACT_MS", 300)
     assert main(["produce", "orders", "a message", *more, *NOWHERE]) == 1
     assert "127.0.0.1:1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("dead", "delete", "t", "--error", ""), "'--error': it is empty"),
+        (("dead", "redrive", "t", "--reason", ""), "'--reason': it is empty"),
+        (("dead", "list", "t", "--groups", "--error", ""), "'--error': it is empty"),
+        (("limit", "--subscription", "s", "--rate", ""), "'--rate': it is empty"),
+        (
+            ("limit", "--subscription", "s", "--rate", "5", "--max-outstanding", " "),
+            "'--max-outstanding': it",
+        ),
+        (("ui", "--host", ""), "'--host': it is empty"),
+        (("tail", "t", "--mask-field", ""), "'--mask-field': it is empty"),
+        (("init", ""), "'DIR': it is empty"),
+        (("broker", "--data-dir", ""), "'--data-dir': it is empty"),
+    ],
+)
+def test_an_empty_value_stands_for_nothing_else(
+    arguments: tuple[str, ...],
+    told: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # A shell passes an empty text for a variable that is not set: --error "$PATTERN".
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(admin, "FIRST_CONTACT_MS", 300)
+    monkeypatch.setenv("CURSORQ_BOOTSTRAP_SERVERS", NOWHERE[1])
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert told in line
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("stats", "--group-id-prefix", "\udcff"),
+        ("stats", "--bootstrap-servers", "\udcff"),
+        ("topics", "--markers-topic", "\udcff"),
+        ("topics", "--streams-topic", "a b"),
+        ("topics", "--markers-topic", ""),
+    ],
+)
+def test_names_that_kafka_cannot_have_are_refused_on_one_line(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin, "FIRST_CONTACT_MS", 300)
+    more = () if "--bootstrap-servers" in arguments else NOWHERE
+    assert main([*arguments, *more]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("cursorq: The argument ")
+    assert "is invalid: " in line
+
+
+@pytest.mark.broker
+def test_a_subscription_that_is_no_utf_8_is_named_and_asks_no_broker_for_its_group(
+    make_rig: Callable[..., Rig], says_of: Callable[[Rig], Says]
+) -> None:
+    rig = make_rig()
+    rig.tracker()
+    says = says_of(rig)
+    says("subscription", "create", "--subscription", "s", "--topic", "Q", "--earliest")
+    for verb in (("subscription", "delete"), ("message", "Q/0/0"), ("pause",)):
+        (line,) = says(*verb, "--subscription", "caf\udce9", code=1)
+        assert "The argument subscription='caf\\udce9' is invalid: UTF-8 has no bytes for" in line
+    assert says("stuck", "--limit", "9" * 30) == ["no message is outstanding"]
+    (told, *_) = says("holes", "Q", "--subscription", "s", "--first", "7")
+    assert told == "Q/0  --first and --end leave none of 0 to 0"
