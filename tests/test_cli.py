@@ -142,6 +142,31 @@ def test_ctrl_c_ends_a_command_with_one_line_and_130(arguments: list[str]) -> No
     assert command.returncode == 130
 
 
+def test_ctrl_c_while_the_command_is_loaded_is_one_line_too(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("raise KeyboardInterrupt\n")
+    found = subprocess.run(
+        [*COMMAND, "stats"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (found.stderr, found.returncode) == ("cursorq: interrupted\n", 130)
+
+
+def test_what_the_encoding_of_the_output_has_not_is_escaped(tmp_path: Path) -> None:
+    found = subprocess.run(
+        [*COMMAND, "init", str(tmp_path / "caf\xe9\u65e5")],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONIOENCODING": "latin-1"},
+        capture_output=True,
+        timeout=120,
+    )
+    assert found.returncode == 0, found.stderr
+    assert b"/caf\xe9\\u65e5/conf/tracker.toml" in found.stdout
+
+
 def test_an_unknown_subcommand_is_wrong_usage_and_names_the_known_ones(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

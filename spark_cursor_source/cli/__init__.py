@@ -11,10 +11,13 @@ import sys
 import traceback
 from collections.abc import Sequence
 from importlib.util import find_spec
+from io import TextIOWrapper
 from typing import Any
 
 from spark_cursor_source.errors import CursorqError, ExtraNotInstalled
 
+#: option without a value, in front of or behind the verb; ``main`` takes it out of the arguments
+DEBUG = "--debug"
 INTERRUPTED = 130  #: a shell's exit code after Ctrl-C
 WRONG_USAGE = 2
 
@@ -26,16 +29,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     ``SystemExit``), and 130 after Ctrl-C. With ``--debug``, errors are followed by their traceback.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if find_spec("typer") is None:
-        return _without_typer(arguments)
-    from spark_cursor_source.cli.app import COMPLETING, command_of
-    from spark_cursor_source.cli.frame import DEBUG
-
-    command = command_of()
-    if COMPLETING in os.environ:
-        command.main(arguments, prog_name="cursorq")
     debug = DEBUG in arguments
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
+        # A message may have characters that the terminal's encoding has not.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
+        if find_spec("typer") is None:
+            return _without_typer(arguments)
+        # Imported here: Ctrl-C may come at any time.
+        from spark_cursor_source.cli.app import COMPLETING, command_of
+
+        command = command_of()
+        if COMPLETING in os.environ:
+            command.main(arguments, prog_name="cursorq")
         return _run(command, [one for one in arguments if one != DEBUG])
     except CursorqError as error:
         return _say(str(error), debug)

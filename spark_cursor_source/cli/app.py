@@ -10,6 +10,7 @@ import typer
 from typer.main import get_command
 
 from spark_cursor_source.cli import (
+    DEBUG,
     audit,
     broker,
     cursor,
@@ -34,7 +35,7 @@ from spark_cursor_source.cli import (
     tracker,
     ui,
 )
-from spark_cursor_source.cli.frame import DEBUG, add_verb, new_group
+from spark_cursor_source.cli.frame import add_verb, new_group
 
 COMPLETING = "_CURSORQ_COMPLETE"  #: variable that a shell sets to ask for completions
 

@@ -32,8 +32,6 @@ def path_not_empty(text: str) -> Path:
     """Returns the value of an option as a path. An empty path would be the current directory."""
     return Path(not_empty(text))
 
-#: option without a value, in front of or behind the verb; ``cli.main`` takes it out of the arguments
-DEBUG = "--debug"
 
 _FIRST = ("Arguments", "Options")
 
