@@ -167,6 +167,17 @@ def test_what_the_encoding_of_the_output_has_not_is_escaped(tmp_path: Path) -> N
     assert b"/caf\xe9\\u65e5/conf/tracker.toml" in found.stdout
 
 
+def test_a_full_disk_is_told_and_asks_for_no_report() -> None:
+    with Path("/dev/full").open("w") as full:
+        found = subprocess.run(
+            [*COMMAND, "topics"], cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120
+        )
+    told = (
+        "cursorq: the output cannot be written: No space left on device. Make room, or write it elsewhere.\n"
+    )
+    assert (found.stderr, found.returncode) == (told, 1)
+
+
 def test_an_unknown_subcommand_is_wrong_usage_and_names_the_known_ones(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

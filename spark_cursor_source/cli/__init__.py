@@ -6,6 +6,7 @@ them. A verb imports its work when it runs, so that ``--help`` and completion ar
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -20,6 +21,7 @@ from spark_cursor_source.errors import CursorqError, ExtraNotInstalled
 DEBUG = "--debug"
 INTERRUPTED = 130  #: a shell's exit code after Ctrl-C
 WRONG_USAGE = 2
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -55,6 +57,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:  # noqa: BLE001 - the last line of a program
         if isinstance(error, OSError) and error.filename is not None:
             return _say(f"'{error.filename}' cannot be used: {error.strerror}. Give another path.", debug)
+        if isinstance(error, OSError) and error.errno in _FULL:
+            return _say(
+                f"the output cannot be written: {error.strerror}. Make room, or write it elsewhere.", debug
+            )
         told = f"unexpected {type(error).__name__}: {error}".splitlines()[0]
         return _say(f"{told}. Run it again with {DEBUG} and report the traceback.", debug)
 
