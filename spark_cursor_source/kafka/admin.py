@@ -61,6 +61,7 @@ _Ask = Callable[["ClusterAdmin", list[Partition]], dict[Partition, AnswerT]]
 
 _LATEST = ADMIN_TYPES.OffsetSpec.latest()
 _EARLIEST = ADMIN_TYPES.OffsetSpec.earliest()
+_LATEST_MS = 2**63 - 1  # a later time cannot be sent, and a negative one means a position
 _MAX_TIMESTAMP = ADMIN_TYPES.OffsetSpec.max_timestamp()
 _ONE_REQUEST_S = 10.0
 _FIRST_LOOK_S = 2.0  # an election takes less
@@ -496,7 +497,8 @@ class ClusterAdmin:
         partitions = list(partitions)
         # Read the end offsets first. A record that is appended between the two requests is then not skipped.
         ends = self.end_offsets(partitions, committed=False)
-        found = self._list_offsets(partitions, ADMIN_TYPES.OffsetSpec.for_timestamp(max(0, timestamp_ms)))
+        known_ms = min(max(0, timestamp_ms), _LATEST_MS)
+        found = self._list_offsets(partitions, ADMIN_TYPES.OffsetSpec.for_timestamp(known_ms))
         return {
             partition: info.offset if info.offset >= 0 else ends[partition]
             for partition, info in found.items()

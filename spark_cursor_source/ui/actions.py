@@ -104,8 +104,8 @@ class Actions:
         found = redrive(self._settings.kafka, given["letters"], _filter(given), dry_run=True, **self._signed)
         return Plan(
             title=f"Redrive {found.sent:,} dead letters of {given['letters']}",
-            told="Each is appended to its queue topic again, as a new message, and every subscription of "
-            "that topic receives it. A dead letter is redriven once.",
+            told=f"{_words_of(given)} Each is appended to its queue topic again, as a new message, and every "
+            "subscription of that topic receives it. A dead letter is redriven once.",
             button=f"Redrive {found.sent:,}",
             fields=_letter_fields(given),
         )
@@ -116,7 +116,7 @@ class Actions:
         )
         return Plan(
             title=f"Delete {found.deleted:,} dead letters of {given['letters']}",
-            told="They are neither listed nor redriven any more. This cannot be undone.",
+            told=f"{_words_of(given)} They are neither listed nor redriven any more. This cannot be undone.",
             button=f"Delete {found.deleted:,}",
             fields=_letter_fields(given),
         )
@@ -153,6 +153,15 @@ class Actions:
 def _letter_fields(given: Fields) -> dict[str, str]:
     names = ("letters", "subscription", "reason", "template")
     return {name: given[name] for name in names if name in given}
+
+
+def _words_of(given: Fields) -> str:
+    """Returns a sentence about the dead letters that the filter selects."""
+    template = given.get("template")
+    known = [f"{name} {given[name] or '(empty)'}" for name in ("subscription", "reason") if name in given]
+    known += [] if template is None else [f"error {template}" if template else "no error"]
+    words = ", ".join(known)
+    return f"{words[0].upper()}{words[1:]}." if words else "All dead letters of the topic."
 
 
 def _filter(given: Fields) -> DeadLetterFilter:

@@ -69,6 +69,7 @@ def templates() -> Environment:
         "duration": words.duration,
         "ago": words.ago,
         "exact": words.exact,
+        "second": words.second,
         "size": words.size,
     }
     found.globals |= {"strip_of": strip_of, "drawn": drawn, "bars_of": bars_of, "link": link}

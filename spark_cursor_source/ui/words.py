@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import re
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
 HEADER_BYTES = 2_048  #: a longer header is cut
 PAYLOAD_BYTES = 65_536  #: a longer payload is cut
 _DUMP_BYTES = 4_096  # a longer hex dump is cut
+_MILLISECONDS = re.compile(r"\.\d{3}(?= UTC$)")
 _UTF_8 = codecs.getincrementaldecoder("utf-8")
 
 
@@ -20,7 +22,9 @@ def count(number: float | None) -> str:
     >>> count(12430), count(None)
     ('12,430', '–')
     """
-    return "–" if number is None else f"{number:,.0f}"
+    if number is None:
+        return "–"
+    return f"{number:,}" if isinstance(number, int) else f"{number:,.0f}"
 
 
 def rate(per_second: float | None) -> str:
@@ -78,6 +82,15 @@ def exact(at_ms: int | None) -> str:
     except (OverflowError, ValueError, OSError):
         return f"{at_ms} ms"
     return at.strftime("%Y-%m-%d %H:%M:%S.") + f"{at_ms % 1000:03} UTC"
+
+
+def second(at_ms: int | None) -> str:
+    """Returns a time in UTC with seconds, or an empty text.
+
+    >>> second(1_700_000_000_123), second(None)
+    ('2023-11-14 22:13:20 UTC', '')
+    """
+    return _MILLISECONDS.sub("", exact(at_ms))
 
 
 def size(number: int) -> str:

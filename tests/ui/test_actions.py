@@ -123,6 +123,13 @@ def test_a_seek_asks_for_its_position_and_shows_its_effect_before(
     assert latest.author.endswith("by cursorq ui")
 
 
+def test_a_time_later_than_kafka_knows_is_the_end(page: TestClient, moved: dict[str, str]) -> None:
+    given = {"do": "seek", "how": "time", "time": str(2**63)} | moved
+    assert cells_of(page.get("/confirm", params=given).text) == [["0", "0", "10", "0", "10"]]
+    given = {"do": "expire", "how": "before", "before": str(2**63)} | moved
+    assert "10 messages will be dropped" in page.get("/confirm", params=given).text
+
+
 def test_a_skip_asks_for_the_number_of_messages(page: TestClient, moved: dict[str, str]) -> None:
     assert "count as acked" in page.get("/confirm", params={"do": "skip"} | moved).text
     given = {"do": "skip", "how": "count", "messages": "3", "partition": "0"} | moved
@@ -303,6 +310,8 @@ def test_a_clone_asks_for_its_name_and_begins_where_its_original_is(
     [
         {"do": "seek", "how": "time", "time": "yesterday"},
         {"do": "seek", "how": "offsets", "offsets": "0"},
+        {"do": "seek", "how": "offsets", "offsets": "0=" + "9" * 5_000},
+        {"do": "seek", "how": "offsets", "offsets": "9" * 19 + "=1"},
         {"do": "skip", "how": "count", "messages": "many"},
         {"do": "skip", "how": "count", "messages": "0"},
         {"do": "skip", "how": "all", "partition": "0"},
@@ -362,6 +371,40 @@ def test_an_error_of_an_action_is_on_the_page(page: TestClient) -> None:
     answer = page.post("/act", data=asked)
     assert "Nothing was done" in answer.text
     assert "nobody" in answer.text
+
+
+def test_the_dead_letters_that_an_action_is_about_are_named_before_it(
+    page: TestClient, tracked: Control
+) -> None:
+    letters = f"{tracked.queue}-billing-DLQ"
+    ClusterAdmin(tracked.config).create({letters: (1, {})})
+    errors = [b"BankClosed: account 17", b"BankClosed: account 18", b""]
+    origin = (("topic", tracked.queue.encode()), ("partition", b"0"), ("subscription", b"billing"))
+    produce(
+        tracked.config,
+        letters,
+        [
+            {
+                "headers": [
+                    ("cursorq-reason", b"rejected"),
+                    ("cursorq-error", error),
+                    ("cursorq-offset", b"%d" % at),
+                    *((f"cursorq-{name}", value) for name, value in origin),
+                ]
+            }
+            for at, error in enumerate(errors)
+        ],
+    )
+    given = {"letters": letters, "subscription": "billing", "reason": "rejected"}
+    for do, button in (("redrive", "Redrive 2"), ("delete", "Delete 2")):
+        group = {"do": do, "template": "BankClosed: account <n>"} | given
+        text = html.unescape(page.get("/confirm", params=group).text)
+        assert "Subscription billing, reason rejected, error BankClosed: account <n>." in text
+        assert button in text
+        text = page.get("/confirm", params={"do": do, "template": ""} | given).text
+        assert "Subscription billing, reason rejected, no error." in text
+        text = page.get("/confirm", params={"do": do, "letters": letters}).text
+        assert "All dead letters of the topic." in text
 
 
 def test_dead_letters_of_a_missing_topic_are_an_error_on_the_page(page: TestClient) -> None:

@@ -26,6 +26,7 @@ from spark_cursor_source.kafka import admin
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.tracker import Tracker
 from spark_cursor_source.ui import Collector, UiSettings, create_app, views
+from spark_cursor_source.ui.pages import VIEWS
 from spark_cursor_source.wire import cursor as cursor_wire
 from tests.beside import beside
 from tests.conftest import ROOT
@@ -410,6 +411,53 @@ def test_a_long_name_leaves_the_other_columns_in_the_window(
         # In one call, because a refresh may replace the table between two.
         left = page.evaluate("document.querySelector('tbody tr td').getBoundingClientRect().left")
         assert left < min(500, size["width"])
+
+
+@pytest.mark.parametrize("size", [WIDE, NARROW])
+def test_a_long_name_makes_no_page_wider_than_the_window(
+    browser: Any, broker: EmbeddedKafka, size: dict[str, int]
+) -> None:
+    control = control_on(broker).create()
+    topic = control.queue.ljust(249, "x")
+    ClusterAdmin(control.config).create({topic: (1, {})})
+    produce(control.config, topic, [{"value": b"{}", "headers": [("h" * 300, b"v")]}])
+    cursor = cursor_of(cell_of(topic, subscription="s"), 0)
+    produce(control.config, control.cursors, [{"key": cursor.cell.key, "value": cursor_wire.encode(cursor)}])
+    settings = settings_of(control)
+    with (
+        Collector(settings) as collector,
+        served(collector, settings) as (address, _),
+        tab(browser, size) as page,
+    ):
+        wait_until(lambda: bool(collector.snapshot.rows))
+        places = ("subscription?name=s&topic=", "dead?letters=", "message?partition=0&offset=0&topic=")
+        for path in places:
+            page.goto(f"{address}/{path}{'y' * 249 if 'letters' in path else topic}")
+            page.get_by_role("heading").first.wait_for()
+            assert page.evaluate(WIDER) <= 0, path
+        page.get_by_role("button", name="Show key").click()
+        page.get_by_text("v", exact=True).wait_for()
+        assert page.evaluate(WIDER) <= 0
+        assert page.locator("#payload pre").last.bounding_box()["width"] > 100
+
+
+def test_each_view_can_be_seen_in_the_head_of_a_narrow_window(browser: Any, site: Site) -> None:
+    with tab(browser, NARROW) as page:
+        page.goto(site[0])
+        links = page.locator("nav a")
+        assert links.count() == len(VIEWS)
+        for at in range(links.count()):
+            box = links.nth(at).bounding_box()
+            assert box["x"] + box["width"] <= NARROW["width"], links.nth(at).inner_text()
+
+
+def test_a_value_that_is_typed_chooses_its_answer(browser: Any, desk: str) -> None:
+    with tab(browser) as page:
+        page.goto(f"{desk}/confirm?do=seek&topic={QUIET}&name=newsletter&token=t")
+        page.locator("#in-time").fill("2026-11-21T08:00:00Z")
+        assert page.locator("#how-time").is_checked()
+        page.locator("#in-time").press("Enter")
+        page.get_by_role("heading", name="to 2026-11-21T08:00:00.000Z").wait_for()
 
 
 SILENT_MS = 16_000  #: after this time without an event, a page says that it hears nothing

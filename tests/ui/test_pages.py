@@ -166,7 +166,15 @@ def test_a_value_with_a_schema_is_shown_as_json(open_page: Open, queue: Control,
     assert "plain" not in texts[1], "a value that cannot be decoded is hidden as a whole"
 
 
-@pytest.mark.parametrize("at", [{}, {"partition": "9", "offset": "0"}, {"partition": "0", "offset": "99"}])
+@pytest.mark.parametrize(
+    "at",
+    [
+        {},
+        {"partition": "9", "offset": "0"},
+        {"partition": "0", "offset": "99"},
+        {"partition": "0", "offset": "9" * 400},
+    ],
+)
 def test_a_message_that_cannot_be_is_an_error_on_the_page(
     page: TestClient, queue: Control, at: dict[str, str]
 ) -> None:
@@ -242,6 +250,26 @@ def test_dead_letters_are_shown_over_time_and_by_group(page: TestClient, queue: 
     assert "a bar is 10 s" in chart
     groups = re.findall(r'class="small-bars".*?</svg>', text, re.DOTALL)
     assert [one.count("<rect") for one in groups] == [2, 1]
+
+
+def test_no_two_elements_of_the_dead_letters_share_an_id(open_page: Open, queue: Control) -> None:
+    page = open_page(token="t", allow_actions=True)
+    letters = {"letters": f"{queue.queue}-billing-DLQ"}
+    text = page.get("/dead", params=letters, headers={"Authorization": "Bearer t"}).text
+    ids = re.findall(r' id="([^"]*)"', text)
+    assert sum(one.startswith("redrive-") for one in ids) == 2
+    assert len(ids) == len(set(ids))
+
+
+def test_each_time_that_is_shown_has_its_zone(page: TestClient, queue: Control) -> None:
+    for path, query in (
+        ("/subscription", {"topic": queue.queue, "name": "billing"}),
+        ("/dead", {"letters": f"{queue.queue}-billing-DLQ"}),
+        ("/message", {"topic": queue.queue, "partition": "0", "offset": "0"}),
+    ):
+        times = re.findall(r"\d\d:\d\d:\d\d(?:\.\d+)?(.{4})", page.get(path, params=query).text)
+        assert times, path
+        assert set(times) == {" UTC"}, path
 
 
 def test_quarantined_markers_are_listed_with_their_reasons(page: TestClient, queue: Control) -> None:

@@ -100,6 +100,11 @@
     event.detail.path = location.pathname + location.search;
     event.detail.timeout = ANSWER_MS; // a request that hangs would hold back all later ones
   });
+  // A typed value belongs to the answer beside it. Else the form would send the answer that was chosen before.
+  document.addEventListener("input", function (event) {
+    const choice = event.target.type === "text" && event.target.closest("fieldset p");
+    if (choice) choice.querySelector("input[type=radio]").checked = true;
+  });
   // A second click on a button would send its form twice. A page from the history may be used again.
   function buttons(form, off) { form.querySelectorAll("button").forEach(function (one) { one.disabled = off; }); }
   document.addEventListener("submit", function (event) { if (event.target.method === "post") buttons(event.target, true); });
