@@ -339,8 +339,8 @@ class _Patient:
         if one.is_deleted:
             yield finding(
                 WARNING,
-                f"The topic of {name} does not exist any more",
-                f"{len(one.partitions)} cursors are left",
+                f"The topic of {name} was deleted",
+                f"{len(one.partitions)} cursors of it are left; a new topic may have its name",
                 f"cursorq subscription delete --subscription {one.subscription}",
             )
             return

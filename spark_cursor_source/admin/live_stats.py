@@ -69,6 +69,8 @@ class LiveView:
     tracker: TrackerState
     marker_ms: int | None  #: broker time of the newest marker
     unknown_members: frozenset[str]  #: subscriptions whose consumers have not been read yet
+    #: cells of deleted topics whose names other topics have now
+    of_deleted: frozenset[Cell] = frozenset()
     fetch_s: float = 0.0  #: time that the new records of the cursors topic took
 
 
@@ -109,6 +111,7 @@ class LiveStats:
         self._ends: dict[Partition, int] = {}  # the last known ones
         self._starts: dict[Partition, int] = {}
         self._newest: dict[str, int] = {}
+        self._ids: dict[str, str] = {}  # of the present topics, by name
         self._weak: tuple[WeakTopic, ...] = ()
 
     def refresh(self, *, budget_ms: int | None = 400) -> LiveView:
@@ -128,15 +131,19 @@ class LiveStats:
             self._look_slowly(ends, unknown)
         markers = self._topics.partitions_of(self._markers_topic)
         marker_ms = self._topics.newest_ms(markers).get(self._markers_topic)
+        deleted = {cell for cell, one in cursors.items() if one.is_of_another(self._ids.get(cell.topic))}
         self._oldest.refresh(
-            cursors, ends, unknown, None if budget_ms is None else Deadline.after_ms(budget_ms)
+            {cell: one for cell, one in cursors.items() if cell not in deleted},
+            ends,
+            unknown,
+            None if budget_ms is None else Deadline.after_ms(budget_ms),
         )
         self._members.refresh(cursors, None if budget_ms is None else Deadline.after_ms(budget_ms))
         tracker = self._tracker_state(markers)
         self._ends = _last_known(self._ends, unknown) | ends
         return LiveView(
             stats=Stats(
-                subscriptions=tuple(self._subscriptions(cursors, unknown, marker_ms)),
+                subscriptions=tuple(self._subscriptions(cursors, deleted, unknown, marker_ms)),
                 weak_topics=self._weak,
                 markers_unread=None if tracker.denied else tracker.unread,
             ),
@@ -145,6 +152,7 @@ class LiveStats:
             tracker=tracker,
             marker_ms=marker_ms,
             unknown_members=self._members.unknown(cursors),
+            of_deleted=frozenset(deleted),
             fetch_s=fetch_s,
         )
 
@@ -154,6 +162,7 @@ class LiveStats:
 
     def _look_slowly(self, ends: Mapping[Partition, int], unknown: Collection[Partition]) -> None:
         self._starts = _last_known(self._starts, {*unknown, *ends}) | self._topics.known_beginnings(ends)
+        self._ids = self._topics.known_ids(topic for topic, _ in ends)
         self._weak = self._topics.weak(self._control_topics)
         self._newest = _last_known(self._newest, {topic for topic, _ in unknown})
         for topic, at_ms in self._topics.newest_ms(ends, known_only=True).items():
@@ -172,12 +181,17 @@ class LiveStats:
         )
 
     def _subscriptions(
-        self, cursors: Mapping[Cell, CursorSnapshot], unknown: Mapping[Partition, str], marker_ms: int | None
+        self,
+        cursors: Mapping[Cell, CursorSnapshot],
+        deleted: Collection[Cell],
+        unknown: Mapping[Partition, str],
+        marker_ms: int | None,
     ) -> Iterator[SubscriptionStats]:
         parts: dict[tuple[str, str], list[PartitionStats]] = {}
         for cell, cursor in sorted(cursors.items()):
             place = cell.topic_partition
-            part = self._part(cell, cursor, self._ends.get(place), unknown.get(place))
+            end = None if cell in deleted else self._ends.get(place)
+            part = self._part(cell, cursor, end, unknown.get(place))
             parts.setdefault((cell.topic, cell.subscription), []).append(part)
         self._parts = {cell: self._parts[cell] for cell in cursors}
         for (topic, name), own in sorted(parts.items()):

@@ -78,6 +78,7 @@ def stats_of(
     topics = ClusterAdmin(client_config(kafka, "admin"))
     partitions = [cell.topic_partition for cell in cursors]
     ends, unknown = topics.known_ends(partitions, committed=committed)
+    ids = topics.known_ids(topic for topic, _ in ends)
     parts: dict[tuple[str, str], list[PartitionStats]] = {}
     isolation = "read_committed" if committed else "read_uncommitted"
     config = ONE_MESSAGE | client_config(kafka, "consumer") | {"isolation.level": isolation}
@@ -85,7 +86,8 @@ def stats_of(
     with borrowed_consumer(config) as consumer:
         for cell, cursor in sorted(cursors.items()):
             place = cell.topic_partition
-            end = ends.get(place)
+            # In a topic that was created again, the offsets of the cursor name other messages.
+            end = None if cursor.is_of_another(ids.get(cell.topic)) else ends.get(place)
             first = None if end is None else oldest.read(consumer, cursor, end)
             part = PartitionStats.of(
                 cursor,

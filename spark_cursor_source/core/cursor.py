@@ -166,6 +166,10 @@ class CursorSnapshot:
     #: markers topic of the tracker; None: unknown, as in a tracker's own state and earlier versions
     log: MarkersLog | None = None
 
+    def is_of_another(self, topic_id: str | None) -> bool:
+        """True for a cursor of a deleted topic, if the present topic of that name has this id."""
+        return None not in (topic_id, self.topic_id) and topic_id != self.topic_id
+
     @property
     def leased(self) -> OffsetSet:
         """Offsets that are delivered and not yet settled."""

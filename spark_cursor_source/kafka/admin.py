@@ -38,6 +38,7 @@ from spark_cursor_source.kafka.control_topics import (
     delete_topics,
     describe_topics,
     ensure_topics,
+    known_ids,
     leader_of,
     leaders_of,
     topic_settings,
@@ -417,6 +418,10 @@ class ClusterAdmin:
         partition.
         """
         return self._known(partitions, lambda topics, some: topics.end_offsets(some, committed=committed))
+
+    def known_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """Return the id of each topic that exists and may be described."""
+        return known_ids(self._calls, sorted(set(topics)), deadline=self._deadline())
 
     def known_beginnings(self, partitions: Collection[Partition]) -> dict[Partition, int]:
         """Return the offset of the first remaining record of each partition that :meth:`known_ends` knows."""

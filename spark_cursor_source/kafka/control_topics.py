@@ -229,6 +229,12 @@ def leaders_of(
     }
 
 
+def known_ids(calls: AdminRequests, topics: Sequence[str], *, deadline: Deadline) -> dict[str, str]:
+    """Return the id of each topic that exists and may be described."""
+    found, _ = _describe(calls, topics, _NOT_THERE | UNAUTHORIZED, deadline)
+    return {name: str(described.topic_id) for name, described in found.items()}
+
+
 def _describe(
     calls: AdminRequests, topics: Sequence[str], tolerated: frozenset[int], deadline: Deadline
 ) -> tuple[dict[str, Any], dict[str, KafkaError]]:

@@ -89,7 +89,8 @@ class Snapshot:
         """Returns the map of a partition of a subscription, or None."""
         if self.view is None or cell not in self.view.cursors:
             return None
-        start, end = self.view.bounds.get(cell.topic_partition, (None, None))
+        bounds = {} if cell in self.view.of_deleted else self.view.bounds
+        start, end = bounds.get(cell.topic_partition, (None, None))
         return partition_map_of(self.view.cursors[cell], log_start=start, log_end=end)
 
     def age_ms(self, at_ms: int | None) -> int | None:

@@ -109,7 +109,7 @@ def test_what_holds_a_subscription_up_is_found(control: Control, capsys: pytest.
     letters, gone, nobody, paused, limited = findings
     name = f"billing of {control.queue}"
     assert (letters.what, letters.evidence) == (f"Dead letters of {name} cannot be written", "too large")
-    assert gone.what == "The topic of billing of gone-topic does not exist any more"
+    assert gone.what == "The topic of billing of gone-topic was deleted"
     assert (nobody.what, nobody.evidence) == (f"Nobody reads {name}", "backlog 2")
     assert paused.cure == f"cursorq resume --subscription billing --topic {control.queue}"
     assert (limited.what, limited.evidence) == (f"An operator limits {name}", "9 messages per second")

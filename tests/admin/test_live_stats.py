@@ -25,7 +25,7 @@ from spark_cursor_source.kafka import admin
 from spark_cursor_source.kafka.admin import ClusterAdmin, Partition
 from spark_cursor_source.kafka.deadline import Deadline, Pace
 from spark_cursor_source.kafka.group_member import SOLE, GroupMember
-from spark_cursor_source.metrics.table import CONSUMERS, CURSOR_BYTES, OLDEST_AGE, Metric
+from spark_cursor_source.metrics.table import BACKLOG, CONSUMERS, CURSOR_BYTES, OLDEST_AGE, Metric
 from spark_cursor_source.wire import cursor as cursor_wire
 from tests.kafka.control_plane import (
     Control,
@@ -219,3 +219,35 @@ def test_a_later_scrape_shows_what_has_changed_and_what_is_gone(filled: Control)
         now = values(OLDEST_AGE)
         assert (now["s01"], now["s03"], "s02" in now) == (9.0, 7.0, False)
         assert values(CURSOR_BYTES)["s01"] > before["s01"]
+
+
+def test_a_cursor_of_a_deleted_topic_counts_no_message_of_the_topic_that_has_its_name(
+    filled: Control, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def told(stats: Stats) -> tuple[dict[str, int | None], set[str]]:
+        found = stats.subscriptions[:3]
+        return {one.subscription: one.backlog for one in found}, {
+            one.subscription for one in found if one.is_deleted
+        }
+
+    topics, names = ClusterAdmin(filled.config), {**filled.topics, **filled.groups}
+    old = topics.describe([filled.queue])[filled.queue].topic_id
+    write(filled, replace(cursor(filled, 0, first=2), topic_id=old))
+    with closing(live(filled)) as stats:
+        monkeypatch.setattr(stats, "_slow", Pace(0))
+        assert told(stats.refresh(budget_ms=None).stats) == ({"s00": 8, "s01": 8, "s02": 8}, set())
+        topics.delete(filled.queue)
+        topics.create({filled.queue: (1, {})})
+        new = topics.describe([filled.queue])[filled.queue].topic_id
+        produce(filled.config, filled.queue, [{"value": b"v"}] * 3)
+        write(filled, replace(cursor_of(cell_of(filled.queue, 0, "s01"), 0), topic_id=new))
+        # A cursor without an id may be of the present topic.
+        after = {"s00": None, "s01": 3, "s02": 6}, {"s00"}
+        wait_until(lambda: told(stats.refresh(budget_ms=None).stats) == after)
+        view = stats.refresh(budget_ms=None)
+        assert [one.oldest_unacked_ms is None for one in view.stats.subscriptions[:2]] == [True, False]
+        assert view.of_deleted == {cell_of(filled.queue, 0, "s00")}
+    assert told(read_stats(filled.config, **names)) == after
+    with TopicMetrics(filled.config, **names) as metrics:
+        shown = {one.labels[1]: one.value for one in metrics.read() if one.metric is BACKLOG}
+    assert {name: shown.get(name) for name in after[0]} == after[0]

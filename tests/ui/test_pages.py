@@ -66,6 +66,16 @@ def test_a_subscription_shows_its_map_and_zooms_to_messages(page: TestClient, qu
     assert beyond.status_code == 200
 
 
+def test_a_map_of_a_deleted_topic_shows_nothing_of_the_topic_that_has_its_name(
+    collector: Collector, queue: Control
+) -> None:
+    snapshot, cell = collector.snapshot, Cell(subscription="billing", topic=queue.queue, partition=0)
+    assert snapshot.view is not None
+    gone = replace(snapshot, view=replace(snapshot.view, of_deleted=frozenset({cell})))
+    ends = [None if one is None else one.log_end for one in (snapshot.map(cell), gone.map(cell))]
+    assert ends == [10, None]
+
+
 def test_a_subscription_that_is_not_there_is_said_so(page: TestClient) -> None:
     answer = page.get("/subscription", params={"topic": "t", "name": "<i>"})
     assert answer.status_code == 404
