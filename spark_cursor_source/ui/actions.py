@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from spark_cursor_source.admin import (
@@ -255,10 +255,13 @@ class ActionViews:
         A reload of the result does not send the form again.
         """
         body = b""
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > _MOST_FORM_BYTES:
-                return PlainTextResponse("The form is too large.\n", 413)
+        try:
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > _MOST_FORM_BYTES:
+                    return PlainTextResponse("The form is too large.\n", 413)
+        except ClientDisconnect:  # a form that is cut off may lack what limits its action
+            return PlainTextResponse("The form is not complete. Send it again.\n", 400)
         given = dict(parse_qsl(body.decode(errors="replace"), keep_blank_values=True))
         return await run_in_threadpool(self._act, given)
 

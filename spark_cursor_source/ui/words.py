@@ -13,6 +13,8 @@ HEADER_BYTES = 2_048  #: a longer header is cut
 PAYLOAD_BYTES = 65_536  #: a longer payload is cut
 _DUMP_BYTES = 4_096  # a longer hex dump is cut
 _MILLISECONDS = re.compile(r"\.\d{3}(?= UTC$)")
+# characters that turn the direction of the text after them, such as U+202E
+_TURNS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _UTF_8 = codecs.getincrementaldecoder("utf-8")
 
 
@@ -140,6 +142,7 @@ def _json(data: bytes) -> str | None:
         shown = json.dumps(json.loads(data), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):
         return None
+    shown = _TURNS.sub(lambda found: f"\\u{ord(found[0]):04x}", shown)
     return shown.encode(errors="backslashreplace").decode()  # a lone surrogate is no character
 
 

@@ -6,7 +6,9 @@ import html
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlencode
 
+import anyio
 import pytest
 from starlette.testclient import TestClient
 
@@ -17,6 +19,7 @@ from spark_cursor_source.errors import CommandWaits
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.tracker import Tracker
 from spark_cursor_source.ui import Collector, create_app
+from spark_cursor_source.ui.access import form_key_of
 from tests.admin.letter_queue import Queue
 from tests.kafka.control_plane import Control, control_on, produce
 from tests.ui.conftest import settings_of
@@ -356,6 +359,30 @@ def test_a_form_that_this_page_has_not_made_does_nothing(page: TestClient, track
     assert page.post("/act", content=b"x" * 2_000_000).status_code == 413
     assert page.post("/act", data=asked | {"do": "burn"}).status_code == 400
     assert page.get("/act").status_code == 405
+    assert read_audit(tracked.config, markers_topic=tracked.markers) == before
+
+
+def test_a_form_that_is_cut_off_is_no_error_of_the_server_and_does_nothing(tracked: Control) -> None:
+    settings = settings_of(tracked, token=TOKEN, allow_actions=True)
+    app = create_app(Collector(settings), settings)
+    fields = urlencode({"do": "pause", "topic": tracked.queue, "name": "billing", "key": form_key_of(TOKEN)})
+    received: list[dict[str, object]] = [
+        {"type": "http.request", "body": f"{fields}&form=cut".encode(), "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+    sent: list[dict[str, object]] = []
+
+    async def receive() -> dict[str, object]:
+        return received.pop(0)
+
+    async def send(message: dict[str, object]) -> None:
+        sent.append(message)
+
+    headers = [(b"host", b"localhost"), (b"authorization", f"Bearer {TOKEN}".encode())]
+    scope = {"type": "http", "method": "POST", "path": "/act", "query_string": b"", "headers": headers}
+    before = read_audit(tracked.config, markers_topic=tracked.markers)
+    anyio.run(app, scope, receive, send)
+    assert sent[0]["status"] == 400
     assert read_audit(tracked.config, markers_topic=tracked.markers) == before
 
 

@@ -120,6 +120,12 @@ def test_a_payload_is_shown_on_a_click_as_json_text_or_hex(page: TestClient, que
     assert "trace" in payload(1)
 
 
+def test_a_payload_cannot_turn_the_order_of_the_letters_that_are_shown_around_it() -> None:
+    assert readable('{"to": "a\u202eb", "name": "\u05d0"}'.encode()).text == (
+        '{\n  "to": "a\\u202eb",\n  "name": "\u05d0"\n}'
+    )
+
+
 def test_a_payload_with_a_lone_surrogate_can_be_sent_to_a_browser() -> None:
     assert readable(b'{"a":"\\ud800"}').text.encode() == b'{\n  "a": "\\ud800"\n}'
 
