@@ -9,6 +9,7 @@ from spark_cursor_source.admin.doctor_versions import version_findings
 from spark_cursor_source.admin.findings import ERROR, INFO, WARNING, Finding
 from spark_cursor_source.admin.stats import read_stats
 from spark_cursor_source.consumer.tracker_watch import unread_markers
+from spark_cursor_source.core.counted import counted
 from spark_cursor_source.core.limits import NO_LIMITS
 from spark_cursor_source.core.names import (
     DEFAULT_CURSORS_TOPIC,
@@ -252,8 +253,8 @@ class _Patient:
                 severity=ERROR,
                 check="tracker",
                 what="No tracker reads the markers, so nothing is redelivered",
-                evidence=f"{unread} unread markers, none was read for {self._wait_ms} ms; last tracker: "
-                f"{progress.query_id or 'none'}",
+                evidence=f"{counted(unread, 'unread marker')}, none was read for {self._wait_ms} ms; "
+                f"last tracker: {progress.query_id or 'none'}",
                 cure="cursorq tracker conf/tracker.toml, or start the tracker's query with its checkpoint",
             )
 
@@ -340,7 +341,7 @@ class _Patient:
             yield finding(
                 WARNING,
                 f"The topic of {name} was deleted",
-                f"{len(one.partitions)} cursors of it are left; a new topic may have its name",
+                f"It left {counted(len(one.partitions), 'cursor')}. A new topic may have its name",
                 f"cursorq subscription delete --subscription {one.subscription}",
             )
             return
@@ -356,7 +357,9 @@ class _Patient:
             cure = f"mend the cause in the evidence, then {resume}"
             yield finding(ERROR, f"Dead letters of {name} cannot be written", one.trouble, cure)
         elif held := one.total("held"):
-            yield finding(WARNING, f"The breaker of {name} is open", f"{held} dead letters are held", resume)
+            yield finding(
+                WARNING, f"The breaker of {name} is open", f"{counted(held, 'dead letter')} held", resume
+            )
         if one.backlog and not one.consumers:
             cure = f"start a consumer, or cursorq subscription delete --subscription {one.subscription}"
             yield finding(WARNING, f"Nobody reads {name}", f"backlog {one.backlog}", cure)

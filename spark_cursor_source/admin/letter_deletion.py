@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from spark_cursor_source.admin.dead_letters import DeadLetterFilter
 from spark_cursor_source.admin.letter_log import DELETED, LetterLog
 from spark_cursor_source.admin.letter_pass import LetterPass
+from spark_cursor_source.core.counted import counted
 from spark_cursor_source.core.names import DEFAULT_CURSORS_TOPIC, DEFAULT_MARKERS_TOPIC
 from spark_cursor_source.errors import InvalidArgument, NotAuthorized
 from spark_cursor_source.options.arguments import true_or_false
@@ -28,12 +29,11 @@ class DeletedLetters:
     dry_run: bool = False  #: nothing was deleted
 
     def __str__(self) -> str:
+        letters = counted(self.deleted, "dead letter")
         if self.dry_run:
-            return f"{self.deleted} dead letters would be deleted, {self.passed} were passed over"
-        return (
-            f"{self.deleted} dead letters are deleted, {self.passed} were passed over; "
-            f"{self.removed} records were removed from the log"
-        )
+            return f"{letters} to delete, {self.passed:,} passed over"
+        removed = counted(self.removed, "record")
+        return f"{letters} deleted, {self.passed:,} passed over; {removed} removed from the log"
 
 
 def delete_dead_letters(

@@ -11,6 +11,7 @@ from spark_cursor_source.admin.dead_letters import DeadLetterFilter
 from spark_cursor_source.admin.letter_log import WAITING, LetterLog
 from spark_cursor_source.admin.letter_pass import LetterPass
 from spark_cursor_source.admin.requeue import Requeuer
+from spark_cursor_source.core.counted import counted
 from spark_cursor_source.core.names import DEFAULT_CURSORS_TOPIC, DEFAULT_MARKERS_TOPIC
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.transaction import Record
@@ -32,13 +33,10 @@ class Redriven:
     dry_run: bool = field(default=False, compare=False)  #: nothing was appended
 
     def __str__(self) -> str:
-        earlier = f", {self.before} were redriven before" if self.before else ""
-        done = (
-            "messages would be in their queues again"
-            if self.dry_run
-            else "messages are in their queues again"
-        )
-        return f"{self.sent} {done}, {self.passed} dead letters were passed over{earlier}"
+        done = "to append to" if self.dry_run else "appended to"
+        sent = f"{counted(self.sent, 'message')} {done} the queues"
+        earlier = f", {self.before:,} redriven before" if self.before else ""
+        return f"{sent}, {counted(self.passed, 'dead letter')} passed over{earlier}"
 
 
 def redrive(

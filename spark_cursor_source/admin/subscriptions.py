@@ -17,6 +17,7 @@ from spark_cursor_source.admin.tracker_channel import TRACKER_TIMEOUT_MS, Tracke
 from spark_cursor_source.consumer.named_members import named_members
 from spark_cursor_source.core.cell import Cell
 from spark_cursor_source.core.closing import ClosedAtExit
+from spark_cursor_source.core.counted import counted
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.marker import (
     UNDO,
@@ -212,7 +213,8 @@ class Subscriptions(ClosedAtExit):
         """
         _check_count(messages)
         cursors = self._known(subscription, topic, partition)
-        return self._end_up_to(subscription, self._past(cursors, messages), what=f"skip {messages} messages")
+        what = f"skip {counted(messages, 'message')}"
+        return self._end_up_to(subscription, self._past(cursors, messages), what=what)
 
     def preview_skip(
         self, subscription: str, topic: str, messages: int | None = None, *, partition: int | None = None

@@ -11,6 +11,7 @@ from spark_cursor_source.cli.cluster import Cluster, connected
 from spark_cursor_source.cli.frame import Follow
 from spark_cursor_source.cli.output import age, plain, print_line, short_time, until_interrupted
 from spark_cursor_source.cli.subscription import instant
+from spark_cursor_source.core.counted import counted
 
 if TYPE_CHECKING:
     from spark_cursor_source.admin.marker_log import MarkerRecord
@@ -99,5 +100,6 @@ def _ranges(ranges: list[tuple[int, int]] | None) -> str:
     if not ranges:
         return ""
     shown = [str(first) if end == first + 1 else f"{first}-{end - 1}" for first, end in ranges[:_RANGES]]
-    more = f",… ({sum(end - first for first, end in ranges):,} messages)" if len(ranges) > _RANGES else ""
+    total = counted(sum(end - first for first, end in ranges), "message")
+    more = f",… ({total})" if len(ranges) > _RANGES else ""
     return ",".join(shown) + more

@@ -18,6 +18,7 @@ from spark_cursor_source.cli.decoders import (
 from spark_cursor_source.cli.frame import Json
 from spark_cursor_source.cli.masks import Mask, MaskField, mask_of
 from spark_cursor_source.cli.output import age, instant, plain, print_json, print_table, short_time
+from spark_cursor_source.core.counted import counted
 
 if TYPE_CHECKING:
     from spark_cursor_source.admin.message_event import MessageEvent
@@ -111,7 +112,7 @@ def _head(history: MessageHistory, *, payload: bool) -> Iterator[str]:
         yield f"{place} is no message any more: retention or compaction has removed it, or it never was one"
         return
     key = "no key" if history.key is None else f"key {plain(text_of(history.key) or '')!r}"
-    yield f"{place}, {instant(history.timestamp_ms)}, {history.size:,} bytes, {key}"
+    yield f"{place}, {instant(history.timestamp_ms)}, {counted(history.size or 0, 'byte')}, {key}"
     if history.rescued:
         yield "  retention has deleted this message from its topic, and the rescue topic has it"
     for name, value in history.headers:

@@ -12,6 +12,7 @@ import typer
 from spark_cursor_source.cli.cluster import Cluster, connected
 from spark_cursor_source.cli.frame import Json
 from spark_cursor_source.cli.output import print_json, with_progress
+from spark_cursor_source.core.counted import counted
 from spark_cursor_source.core.names import MAX_PARTITIONS, why_no_topic
 from spark_cursor_source.errors import InvalidArgument
 
@@ -77,7 +78,7 @@ def produce(
     if json:
         print_json({"topic": topic, "messages": count})
     else:
-        print(f"{count:,} message{'s'[: count != 1]} in {topic}")
+        print(f"{counted(count, 'message')} in {topic}")
 
 
 def _stdin() -> Iterator[bytes]:

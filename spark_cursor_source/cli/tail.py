@@ -16,6 +16,7 @@ from spark_cursor_source.cli.decoders import (
 from spark_cursor_source.cli.frame import Follow
 from spark_cursor_source.cli.masks import Mask, MaskField, mask_of
 from spark_cursor_source.cli.output import plain, print_line, short_time, until_interrupted
+from spark_cursor_source.core.counted import counted
 
 if TYPE_CHECKING:
     from spark_cursor_source.admin.message_tail import TailedMessage
@@ -87,7 +88,8 @@ def line_of(one: TailedMessage) -> str:
     value = "" if told["value"] is None else f"  {_cut(told['value'], _VALUE)}"
     value += "" if one.value_note is None else f"  ({plain(one.value_note)})"
     place = f"{one.topic}/{one.partition}/{one.offset}"
-    return f"{short_time(one.timestamp_ms)}  {place}  {states or 'unread'}  {one.size:,} bytes{key}{value}"
+    size = counted(one.size, "byte")
+    return f"{short_time(one.timestamp_ms)}  {place}  {states or 'unread'}  {size}{key}{value}"
 
 
 def _cut(text: str, most: int) -> str:

@@ -19,6 +19,7 @@ from spark_cursor_source.cli.output import (
     table_of,
     until_interrupted,
 )
+from spark_cursor_source.core.counted import counted
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -143,9 +144,9 @@ def fitting_table(rows: list[tuple[object, ...]], width: int) -> Table:
 
 def _foot(now: Round) -> str:
     unread = now.stats.markers_unread
-    line = f"{len(now.stats.subscriptions)} subscriptions"
+    line = counted(len(now.stats.subscriptions), "subscription")
     if unread is not None:
-        line += f", {unread:,} markers unread by the tracker"
+        line += f", {counted(unread, 'marker')} unread by the tracker"
     warnings = [str(one) for one in now.stats.weak_topics]
     for what, trouble in (("end", "end_trouble"), ("oldest", "oldest_trouble")):
         reasons = {one.topic: getattr(one, trouble) for one in now.stats.subscriptions}

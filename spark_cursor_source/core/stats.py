@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from spark_cursor_source.core.cell import Cell
+from spark_cursor_source.core.counted import counted
 from spark_cursor_source.core.cursor import CursorSnapshot, Totals
 from spark_cursor_source.core.durability import WeakTopic
 from spark_cursor_source.core.limits import Limits, strictest
@@ -229,7 +230,9 @@ class Stats:
         lines = [*map(_line, self.subscriptions), *(f"warning: {one}" for one in self.weak_topics)]
         lines += [f"trouble: {one}" for one in self.reappend_troubles]
         if self.markers_unread:
-            lines.append(f"tracker: {self.markers_unread} markers unread; it runs if this number falls")
+            lines.append(
+                f"tracker: {counted(self.markers_unread, 'marker')} unread; it runs if this number falls"
+            )
         return "\n".join(lines)
 
 

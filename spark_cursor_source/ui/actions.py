@@ -25,6 +25,7 @@ from spark_cursor_source.admin import (
     resume_subscription,
 )
 from spark_cursor_source.admin.dead_letters import ALL_SUBSCRIPTIONS
+from spark_cursor_source.core.counted import counted
 from spark_cursor_source.core.move_preview import partitions_text
 from spark_cursor_source.errors import CommandWaits, CursorqError
 from spark_cursor_source.topics.authors import author_of
@@ -103,7 +104,7 @@ class Actions:
     def _plan_redrive(self, given: Fields) -> Plan:
         found = redrive(self._settings.kafka, given["letters"], _filter(given), dry_run=True, **self._signed)
         return Plan(
-            title=f"Redrive {found.sent:,} dead letters of {given['letters']}",
+            title=f"Redrive {counted(found.sent, 'dead letter')} of {given['letters']}",
             told=f"{_words_of(given)} Each is appended to its queue topic again, as a new message, and every "
             "subscription of that topic receives it. A dead letter is redriven once.",
             button=f"Redrive {found.sent:,}",
@@ -115,7 +116,7 @@ class Actions:
             self._settings.kafka, given["letters"], _filter(given), dry_run=True, **self._signed
         )
         return Plan(
-            title=f"Delete {found.deleted:,} dead letters of {given['letters']}",
+            title=f"Delete {counted(found.deleted, 'dead letter')} of {given['letters']}",
             told=f"{_words_of(given)} They are neither listed nor redriven any more. This cannot be undone.",
             button=f"Delete {found.deleted:,}",
             fields=_letter_fields(given),
@@ -143,7 +144,7 @@ class Actions:
 
     def _redrive(self, given: Fields) -> str:
         done = redrive(self._settings.kafka, given["letters"], _filter(given), **self._signed)
-        return f"{done.sent:,} dead letters of {given['letters']} were redriven."
+        return f"{counted(done.sent, 'dead letter')} of {given['letters']} redriven."
 
     def _delete(self, given: Fields) -> str:
         done = delete_dead_letters(self._settings.kafka, given["letters"], _filter(given), **self._signed)

@@ -15,6 +15,7 @@ from spark_cursor_source.admin.subscriptions import (
     at_offsets,
     at_time,
 )
+from spark_cursor_source.core.counted import counted
 from spark_cursor_source.core.duration import parse_duration
 from spark_cursor_source.core.marker import UNDO
 from spark_cursor_source.core.move_preview import effect_of
@@ -86,7 +87,7 @@ class Moves:
         with opened(self._settings, self._author) as subscriptions:
             preview = subscriptions.preview_skip(given["name"], given["topic"], messages, partition=partition)
         positions = ",".join(f"{one.partition}={one.position}" for one in preview)
-        which = "all messages" if messages is None else f"the next {messages:,} messages"
+        which = "all messages" if messages is None else f"the next {counted(messages, 'message')}"
         return Plan(
             title=f"Skip {which} of {given['name']} on {given['topic']}",
             told=f"{effect_of(preview)}. They count as acked. Undo brings them back.",

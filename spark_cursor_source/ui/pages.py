@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from spark_cursor_source.admin.outstanding import run_of_query
+from spark_cursor_source.core.counted import counted
 from spark_cursor_source.core.cursor import CursorSnapshot
 from spark_cursor_source.core.message_state import MessageState, Order, outstanding_of, rank
 from spark_cursor_source.core.names import DEFAULT_DEAD_LETTER_TOPIC, dead_letter_topic
@@ -65,6 +66,7 @@ def templates() -> Environment:
     )
     found.filters |= {
         "count": words.count,
+        "counted": counted,
         "rate": words.rate,
         "duration": words.duration,
         "ago": words.ago,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from spark_cursor_source.admin.snapshots import Snapshot, check_snapshot_name
 from spark_cursor_source.admin.subscriptions import Subscriptions
+from spark_cursor_source.core.counted import counted
 from spark_cursor_source.core.move_preview import effect_of
 from spark_cursor_source.ui.moves import kept, opened, places
 from spark_cursor_source.ui.plans import Fields, Plan, Question, TextField
@@ -78,8 +79,8 @@ class Saves:
         outstanding = sum(one.again for one in preview)
         return Plan(
             title=f"Create {target} on {topic} as a clone of {name}",
-            told=f"It begins with {state}: {outstanding:,} outstanding messages, and everything from the "
-            f"read positions on. Its delivery counts start at 0. {name} does not change.",
+            told=f"It begins with {state}: {counted(outstanding, 'outstanding message')}, and everything "
+            f"from the read positions on. Its delivery counts start at 0. {name} does not change.",
             button="Clone",
             fields=kept(given, "snapshot", "target"),
             begins=preview,

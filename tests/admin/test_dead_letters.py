@@ -148,7 +148,7 @@ def test_the_command_deletes_without_a_criterion_only_with_everything(
         assert "or --everything alone" in capsys.readouterr().err
     assert origins(queue) == [0, 1]
     assert main([*command, "--everything"]) == 0
-    assert capsys.readouterr().out.startswith("2 dead letters are deleted")
+    assert capsys.readouterr().out.startswith("2 dead letters deleted")
 
 
 def test_the_command_lists_shows_redrives_and_deletes(
@@ -173,11 +173,9 @@ def test_the_command_lists_shows_redrives_and_deletes(
     assert "value 0" not in said("show", queue.dead, at)
     assert "value 0" in said("show", queue.dead, at, "--payload")
     assert json.loads(said("show", queue.dead, at, "--json"))["origin_offset"] == 0
-    assert said("redrive", queue.dead, "--at", at, "--dry-run").startswith("1 messages would be")
-    assert said("redrive", queue.dead, "--at", at, "--author", "alice").startswith("1 messages are in")
-    assert said("delete", queue.dead, "--template", "bad").startswith(
-        "1 dead letters are deleted, 2 were passed"
-    )
+    assert said("redrive", queue.dead, "--at", at, "--dry-run").startswith("1 message to append")
+    assert said("redrive", queue.dead, "--at", at, "--author", "alice").startswith("1 message appended")
+    assert said("delete", queue.dead, "--template", "bad").startswith("1 dead letter deleted, 2 passed")
     assert json.loads(said("list", queue.dead, "--json"))[0]["origin_offset"] == 1
     assert (
         main(["dead", "show", queue.dead, "0/99", "--bootstrap-servers", queue.config["bootstrap.servers"]])

@@ -70,7 +70,7 @@ def test_a_dead_letter_is_redriven_once_whatever_filter_takes_it(queue: Queue) -
 def test_a_dry_run_counts_and_writes_nothing(queue: Queue) -> None:
     queue.bury(queue.letter((0, 2), error="Timeout"), queue.letter((2, 3)))
     would = redrive(queue.kafka, queue.dead, DeadLetterFilter(error="Timeout"), dry_run=True)
-    assert str(would) == "2 messages would be in their queues again, 1 dead letters were passed over"
+    assert str(would) == "2 messages to append to the queues, 1 dead letter passed over"
     assert queue.back() == []
     assert redrive(queue.kafka, queue.dead) == Redriven(sent=3, passed=0)
 
@@ -169,11 +169,11 @@ def run_job(queue: Queue, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_the_job_says_what_it_has_done(queue: Queue) -> None:
     queue.bury(queue.letter((0, 2), error="Timeout"), queue.letter((2, 3)))
     done = run_job(queue, queue.dead, "--error", "Timeout", "--rate", "50")
-    assert done.stdout == "2 messages are in their queues again, 1 dead letters were passed over\n"
+    assert done.stdout == "2 messages appended to the queues, 1 dead letter passed over\n"
     assert [message.value() for message in queue.back()] == [b"value 0", b"value 1"]
     again = run_job(queue, queue.dead)
     assert again.stdout == (
-        "1 messages are in their queues again, 0 dead letters were passed over, 2 were redriven before\n"
+        "1 message appended to the queues, 0 dead letters passed over, 2 redriven before\n"
     )
 
 
@@ -191,7 +191,7 @@ def test_the_job_takes_the_brokers_of_its_file(queue: Queue, tmp_path: Path) -> 
     file = tmp_path / "client.properties"
     file.write_text(f"bootstrap.servers={queue.config['bootstrap.servers']}\n")
     done = run_job(queue, queue.dead, "--config-file", str(file))
-    assert done.stdout == "1 messages are in their queues again, 0 dead letters were passed over\n"
+    assert done.stdout == "1 message appended to the queues, 0 dead letters passed over\n"
 
 
 @pytest.mark.parametrize(
