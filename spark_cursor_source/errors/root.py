@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any, ClassVar, dataclass_transform
-
-_TWO_PERIODS = re.compile(r"(?<=\w)\.\.(?=\s|$)")
 
 
 @dataclass_transform(eq_default=False)
@@ -40,8 +37,7 @@ class CursorqError(Exception):
     def __str__(self) -> str:
         if not self.template:
             return super().__str__()
-        # A cause is often a sentence of another error, which ends with a period already.
-        return _TWO_PERIODS.sub(".", self.template.format_map(_Attributes(self)))
+        return _with_single_periods(self.template.format_map(_Attributes(self)))
 
 
 class _Attributes:
@@ -52,6 +48,18 @@ class _Attributes:
 
     def __getitem__(self, name: str) -> object:
         return getattr(self._error, name)
+
+
+def _with_single_periods(text: str) -> str:
+    """Returns the text with one period after a cause: it is often a sentence of another error, with its own.
+
+    >>> _with_single_periods("it failed: no broker answers.. Start one. It is in the directory ../logs")
+    'it failed: no broker answers. Start one. It is in the directory ../logs'
+    """
+    first, *others = f"{text} ".split(".. ")
+    for other in others:
+        first += (". " if first[-1:].isalnum() else ".. ") + other
+    return first[:-1]
 
 
 def shown(value: object) -> str:

@@ -139,13 +139,15 @@ def test_the_command_deletes_without_a_criterion_only_with_everything(
     command = ["dead", "delete", queue.dead, "--bootstrap-servers", queue.config["bootstrap.servers"]]
     for wrong in (
         [],
-        ["--error", ""],  # as from a variable that is not set
         ["--subscription", "*"],
         ["--everything", "--error", "Test"],
     ):
         with pytest.raises(SystemExit):
             main([*command, *wrong])
         assert "or --everything alone" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main([*command, "--error", ""])  # as from a variable that is not set
+    assert "it is empty" in capsys.readouterr().err
     assert origins(queue) == [0, 1]
     assert main([*command, "--everything"]) == 0
     assert capsys.readouterr().out.startswith("2 dead letters deleted")

@@ -55,7 +55,7 @@ def test_a_healthy_cluster_has_no_findings(control: Control, tmp_path: Path) -> 
     produce(control.config, control.markers, [marker])
     (silent,) = look(control)
     assert (silent.severity, silent.check) == ("error", "tracker")
-    assert "1 unread markers" in silent.evidence
+    assert "1 unread marker, " in silent.evidence
     assert silent.cure.startswith("cursorq tracker ")
     ClusterAdmin(control.config).create({control.queue: (1, {})})
     with running_tracker(control, tmp_path / "tracker"):

@@ -430,8 +430,8 @@ def test_the_dead_letters_that_an_action_is_about_are_named_before_it(
         assert button in text
         text = page.get("/confirm", params={"do": do, "template": ""} | given).text
         assert "Subscription billing, reason rejected, no error." in text
-        text = page.get("/confirm", params={"do": do, "letters": letters}).text
-        assert "All dead letters of the topic." in text
+    text = page.get("/confirm", params={"do": "redrive", "letters": letters}).text
+    assert "All dead letters of the topic." in text
 
 
 def test_dead_letters_of_a_missing_topic_are_an_error_on_the_page(page: TestClient) -> None:
