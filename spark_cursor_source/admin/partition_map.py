@@ -221,7 +221,13 @@ def read_partition_map(
 def log_bounds(
     topics: ClusterAdmin, cursors: Mapping[Cell, CursorSnapshot]
 ) -> dict[Cell, tuple[int | None, int | None]]:
-    """Returns the first and the last stable offset of the log of each cell; None if they cannot be read."""
-    ends, _ = topics.known_ends([cell.topic_partition for cell in cursors], committed=True)
+    """Returns the first and the last stable offset of the log of each cell.
+
+    They are None for a deleted topic, also if another one has its name now, or if they cannot be read.
+    """
+    ids = topics.known_ids(cell.topic for cell in cursors)
+    present = [cell for cell, cursor in cursors.items() if not cursor.is_of_another(ids.get(cell.topic))]
+    ends, _ = topics.known_ends([cell.topic_partition for cell in present], committed=True)
     starts = topics.known_beginnings(ends)
-    return {cell: (starts.get(cell.topic_partition), ends.get(cell.topic_partition)) for cell in cursors}
+    found = {cell: (starts.get(cell.topic_partition), ends.get(cell.topic_partition)) for cell in present}
+    return {cell: found.get(cell, (None, None)) for cell in cursors}

@@ -248,6 +248,11 @@ def test_a_cursor_of_a_deleted_topic_counts_no_message_of_the_topic_that_has_its
         assert [one.oldest_unacked_ms is None for one in view.stats.subscriptions[:2]] == [True, False]
         assert view.of_deleted == {cell_of(filled.queue, 0, "s00")}
     assert told(read_stats(filled.config, **names)) == after
+    ends = {}
+    for name in after[0]:
+        (found,) = read_partition_map(filled.config, filled.queue, name, cursors_topic=filled.cursors)
+        ends[name] = found.log_end
+    assert ends == {"s00": None, "s01": 3, "s02": 3}
     with TopicMetrics(filled.config, **names) as metrics:
         shown = {one.labels[1]: one.value for one in metrics.read() if one.metric is BACKLOG}
     assert {name: shown.get(name) for name in after[0]} == after[0]
