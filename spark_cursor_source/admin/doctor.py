@@ -327,6 +327,8 @@ class _Patient:
     def _subscription_of(self, one: SubscriptionStats) -> Iterator[Finding]:
         name = f"{one.subscription} of {one.topic}"
         resume = f"cursorq resume --subscription {one.subscription} --topic {one.topic}"
+        of_all = "which forgets all its topics"
+        delete = f"cursorq subscription delete --subscription {one.subscription}, {of_all}"
 
         def finding(severity: str, what: str, evidence: str, cure: str) -> Finding:
             return Finding(severity=severity, check="subscriptions", what=what, evidence=evidence, cure=cure)
@@ -342,7 +344,7 @@ class _Patient:
                 WARNING,
                 f"The topic of {name} was deleted",
                 f"It left {counted(len(one.partitions), 'cursor')}. A new topic may have its name",
-                f"cursorq subscription delete --subscription {one.subscription}",
+                f"leave it if the subscription has other topics; else {delete}",
             )
             return
         if one.oldest_trouble is not None:
@@ -361,7 +363,7 @@ class _Patient:
                 WARNING, f"The breaker of {name} is open", f"{counted(held, 'dead letter')} held", resume
             )
         if one.backlog and not one.consumers:
-            cure = f"start a consumer, or cursorq subscription delete --subscription {one.subscription}"
+            cure = f"start a consumer; or, if none of its topics needs it, {delete}"
             yield finding(WARNING, f"Nobody reads {name}", f"backlog {one.backlog}", cure)
         yield from self._retention(one)
 
