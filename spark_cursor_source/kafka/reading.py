@@ -32,7 +32,7 @@ _AGAIN_S = 0.25
 # A broker that restarts or has stale metadata may deny logins, topics, offsets and rights for this long. The
 # login of a client whose token has expired is denied until the client has another token.
 _DENIAL_MS = 10_000
-_LEAST_DENIAL_MS = 1_000  # with a short stall timeout; the metadata of a broker may be this old
+_LEAST_OF_TOPIC_MS = 1_000  # with a short stall timeout; the metadata of a broker may be this old
 _LOGIN, _TOPIC, _RIGHT, _OFFSET = "login", "topic", "right", "offset"
 
 
@@ -103,7 +103,7 @@ class PartitionReads(ABC):
 
     A subclass says what follows from removed records, and may name other errors. An offset, a topic, a right
     or a login that the brokers deny may be valid, so the denial must last for 10 s, or for half of the stall
-    timeout and at least 1 s, to be final.
+    timeout, to be final. A topic must be denied for at least 1 s.
 
     ``stops`` are the ends of ranges, which the partitions had when the ranges were chosen. Without
     ``stall_timeout_ms`` the reader waits for brokers forever.
@@ -139,7 +139,7 @@ class PartitionReads(ABC):
         self._stall_timeout_ms = stall_timeout_ms
         self._denial_ms, self._look_every_s = _DENIAL_MS, self.look_every_s
         if stall_timeout_ms is not None:
-            self._denial_ms = max(_LEAST_DENIAL_MS, min(_DENIAL_MS, stall_timeout_ms // 2))
+            self._denial_ms = min(_DENIAL_MS, stall_timeout_ms // 2)
             self._look_every_s = min(self.look_every_s, stall_timeout_ms / 4_000)
         self._progress_s = self._looked_s = time.monotonic()
 
@@ -391,8 +391,9 @@ class PartitionReads(ABC):
 
         If none has been denied for too long, wait before the next request.
         """
+        limit_ms = max(self._denial_ms, _LEAST_OF_TOPIC_MS) if what == _TOPIC else self._denial_ms
         for number in numbers:
-            if self._denials.setdefault((what, number), Deadline.after_ms(self._denial_ms)).over:
+            if self._denials.setdefault((what, number), Deadline.after_ms(limit_ms)).over:
                 return number
         time.sleep(_AGAIN_S)
         return None

@@ -344,7 +344,7 @@ def test_a_topic_that_never_was_is_said_to_be_gone(config: dict[str, str], stall
 def test_a_topic_that_is_denied_for_less_than_the_least_time_may_exist(
     config: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "_LEAST_DENIAL_MS", 600_000)
+    monkeypatch.setattr(reading, "_LEAST_OF_TOPIC_MS", 600_000)
     never = f"never-{uuid.uuid4().hex[:8]}"
     with borrowed_fastest_consumer(config) as consumer, pytest.raises(ReadStalled, match="is not there"):
         read_records(consumer, never, 0, 0, 3, stall_timeout_ms=900)
