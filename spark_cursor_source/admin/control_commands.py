@@ -11,7 +11,6 @@ from spark_cursor_source.core.names import (
     DEFAULT_MARKERS_TOPIC,
     DEFAULT_REDELIVERIES_TOPIC,
     DEFAULT_STREAMS_TOPIC,
-    why_no_topic,
 )
 from spark_cursor_source.errors import InvalidArgument
 from spark_cursor_source.kafka.control_topics import (
@@ -21,6 +20,7 @@ from spark_cursor_source.kafka.control_topics import (
     REDELIVERIES,
     STREAMS,
 )
+from spark_cursor_source.options.arguments import check_topic
 
 FORMS = ("kafka", "rpk", "confluent")  #: Apache Kafka, Redpanda, Confluent Cloud
 
@@ -62,8 +62,7 @@ def control_topic_commands(
         "streams_topic": streams_topic,
     }
     for argument, name in names.items():
-        if (why := why_no_topic(name)) is not None:
-            raise InvalidArgument(argument, name, why)
+        check_topic(argument, name)
     kinds = {
         markers_topic: MARKERS,
         redeliveries_topic: REDELIVERIES,

@@ -327,8 +327,9 @@ class _Patient:
     def _subscription_of(self, one: SubscriptionStats) -> Iterator[Finding]:
         name = f"{one.subscription} of {one.topic}"
         resume = f"cursorq resume --subscription {one.subscription} --topic {one.topic}"
-        of_all = "which forgets all its topics"
-        delete = f"cursorq subscription delete --subscription {one.subscription}, {of_all}"
+        delete = (
+            f"cursorq subscription delete --subscription {one.subscription}, which forgets all its topics"
+        )
 
         def finding(severity: str, what: str, evidence: str, cure: str) -> Finding:
             return Finding(severity=severity, check="subscriptions", what=what, evidence=evidence, cure=cure)

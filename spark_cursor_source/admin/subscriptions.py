@@ -38,7 +38,6 @@ from spark_cursor_source.core.names import (
     DEFAULT_RESCUE_TOPIC,
     why_no_dead_letters,
     why_no_subscription,
-    why_no_topic,
 )
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.subscription_type import DEFAULT_GROUP_ID_PREFIX, group_id, why_no_group
@@ -52,7 +51,7 @@ from spark_cursor_source.errors import (
 )
 from spark_cursor_source.kafka.admin import ClusterAdmin, Partition
 from spark_cursor_source.kafka.config import client_config
-from spark_cursor_source.options.arguments import check_is_text
+from spark_cursor_source.options.arguments import check_is_text, check_topic
 from spark_cursor_source.options.topics import (
     FROM_EARLIEST,
     FromEarliest,
@@ -545,8 +544,7 @@ class Subscriptions(ClosedAtExit):
         """Checks that a subscription can be created. Returns the partitions of its topic."""
         if (why := why_no_subscription(subscription)) is not None:
             raise InvalidArgument("subscription", subscription, why)
-        if (why := why_no_topic(topic)) is not None:
-            raise InvalidArgument("topic", topic, why)
+        check_topic("topic", topic)
         template = DEFAULT_DEAD_LETTER_TOPIC
         if (why := why_no_dead_letters(template, topic=topic, subscription=subscription)) is not None:
             raise InvalidArgument("subscription", subscription, why)

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from confluent_kafka import KafkaException
 
-from spark_cursor_source.core.names import MAX_PARTITIONS, why_no_topic
-from spark_cursor_source.errors import InvalidArgument, MessagesNotDurable
+from spark_cursor_source.core.names import MAX_PARTITIONS
+from spark_cursor_source.errors import MessagesNotDurable
 from spark_cursor_source.kafka.admin import ClusterAdmin, meet_brokers
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.confirmed_producer import ConfirmedProducer, Rejected, Unconfirmed
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.error_codes import error_of, shown
-from spark_cursor_source.options.arguments import check_headers, check_number
+from spark_cursor_source.options.arguments import check_headers, check_number, check_topic
 from spark_cursor_source.topics.message_sender import ANY_PARTITION
 
 FLUSH_TIMEOUT_MS = 60_000
@@ -37,7 +37,7 @@ def ensure_topic(kafka: Mapping[str, str], topic: str, *, partitions: int) -> in
         InvalidArgument: Kafka has no topic of this name, or of so many partitions.
         KafkaUnavailable, NotAuthorized, KafkaRefused
     """
-    _check_topic(topic)
+    check_topic("topic", topic)
     check_number("partitions", partitions, least=1, most=MAX_PARTITIONS)
     topics = ClusterAdmin(client_config(kafka, "admin")).meet()
     topics.create({topic: (partitions, {})})
@@ -60,7 +60,7 @@ def send_messages(
         KafkaUnavailable: no broker answers the first call of this process. The error comes after seconds.
         MessagesNotDurable: not all messages are confirmed within 60 s.
     """
-    _check_topic(topic)
+    check_topic("topic", topic)
     own_headers = list(check_headers(headers)) or None
     meet_brokers(kafka)
     confirmed = ConfirmedProducer(
@@ -82,11 +82,6 @@ def send_messages(
     finally:
         confirmed.discard()
     return sent
-
-
-def _check_topic(topic: str) -> None:
-    if (why := why_no_topic(topic)) is not None:
-        raise InvalidArgument("topic", topic, why)
 
 
 def _not_durable(topic: str, unconfirmed: Unconfirmed, why: str) -> MessagesNotDurable:

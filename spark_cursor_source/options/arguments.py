@@ -14,6 +14,7 @@ from functools import partial
 from numbers import Real
 from typing import Any, TypeVar
 
+from spark_cursor_source.core.names import why_no_topic
 from spark_cursor_source.errors import InvalidArgument
 from spark_cursor_source.options.declare import Option, documented
 
@@ -106,6 +107,12 @@ def check_is_text(argument: str, value: str) -> None:
     """Check the type of a name. A variable that is not set gives None, which can mean something else."""
     if not isinstance(value, str):
         raise InvalidArgument(argument, value, "it is not a text")
+
+
+def check_topic(argument: str, name: str) -> None:
+    """Check that Kafka takes a name for a topic."""
+    if (why := why_no_topic(name)) is not None:
+        raise InvalidArgument(argument, name, why)
 
 
 def check_is_callable(argument: str, value: object) -> None:

@@ -53,8 +53,8 @@ from spark_cursor_source.spark.per_row import Handler, action_of, outcome_ddl, o
 from spark_cursor_source.spark.schema import origin_of
 from spark_cursor_source.spark.sink_arguments import (
     check_at_least,
-    check_is_text,
     check_is_true_or_false,
+    check_not_blank,
     check_takes,
     check_travels,
     short_duration_ms,
@@ -262,7 +262,7 @@ class AckSink(BatchSink):
         if tracer is not None:
             check_takes("tracer", tracer)
         if result is not None:
-            check_is_text("result", result, "a DDL type, such as 'STRING' or 'id BIGINT, total DOUBLE'")
+            check_not_blank("result", result, "a DDL type, such as 'STRING' or 'id BIGINT, total DOUBLE'")
         handling = Handling(
             fn=fn,
             concurrency=check_at_least("concurrency", concurrency, 1),

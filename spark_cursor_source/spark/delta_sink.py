@@ -27,7 +27,7 @@ from spark_cursor_source.spark.queue_state import (
     cursors_topic_of,
     without,
 )
-from spark_cursor_source.spark.sink_arguments import check_is_text, check_takes
+from spark_cursor_source.spark.sink_arguments import check_not_blank, check_takes
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ class DeltaSink(BatchSink):
         self, table: str, options: Mapping[str, str] | None = None, *, transform: Transform | None = None
     ) -> None:
         super().__init__(options, persist=True)
-        check_is_text("table", table, "the name of a table as in SQL, or delta.`/path`")
+        check_not_blank("table", table, "the name of a table as in SQL, or delta.`/path`")
         if transform is not None:
             check_takes("transform", transform, "batch")
         if self._options is not None:

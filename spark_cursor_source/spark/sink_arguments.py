@@ -62,7 +62,7 @@ def check_at_least(option: str, value: int, least: int) -> int:
     return value
 
 
-def check_is_text(option: str, value: str, expected: str) -> None:
+def check_not_blank(option: str, value: str, expected: str) -> None:
     """Refuses a value that is no text, or a blank one.
 
     Raises:

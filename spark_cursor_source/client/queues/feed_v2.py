@@ -150,7 +150,6 @@ class FeedV2(Feed):
         self._rescued.close()
 
     def _close(self) -> None:
-        self._rescued.drop(self._rescued.partitions)
         self._member.close()
         for client in (self._reader, self._cursors):
             client.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
@@ -124,9 +124,9 @@ class RescuedSpans:
         return span.gaps, False
 
 
-def _close_after(running: Iterable[Future[tuple[OffsetSet, bool]]], reading: Generator[Any]) -> None:
+def _close_after(running: Sequence[Future[tuple[OffsetSet, bool]]], reading: Generator[Any]) -> None:
     """Closes a generator, after the thread that runs it if there is one."""
-    for read in running:
-        read.add_done_callback(lambda _: reading.close())
-        return
-    reading.close()
+    if running:
+        running[0].add_done_callback(lambda _: reading.close())
+    else:
+        reading.close()

@@ -6,9 +6,8 @@ from collections.abc import Collection
 
 from spark_cursor_source.client.streams.subjects import why_no_subject
 from spark_cursor_source.core.cell import Cell
-from spark_cursor_source.core.names import why_no_topic
 from spark_cursor_source.errors import InvalidArgument
-from spark_cursor_source.options.arguments import check_is_text, check_number
+from spark_cursor_source.options.arguments import check_is_text, check_number, check_topic
 
 MAX_PARTITION = 2**31 - 1
 
@@ -23,8 +22,7 @@ def cell_of(cursor_id: str, stream: str, partition: int) -> Cell:
 
 
 def check_stream(stream: str) -> None:
-    if (why := why_no_topic(stream)) is not None:
-        raise InvalidArgument("stream", stream, why)
+    check_topic("stream", stream)
 
 
 def check_subject(subject: str, *, wildcards: bool) -> None:
