@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from spark_cursor_source.core.marker import Marker
-from spark_cursor_source.errors import InvalidMarker, KafkaUnavailable
+from spark_cursor_source.errors import InvalidMarker, TransactionStaysOpen
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.deadline import PATIENCE_MS, Deadline
 from spark_cursor_source.kafka.range_reader import RangeReader
@@ -39,7 +39,7 @@ class MarkerFollower:
         are open now. Records that are no markers are skipped: the tracker quarantines them.
 
         Raises:
-            KafkaUnavailable: a transaction is still open at the deadline.
+            TransactionStaysOpen: a transaction is still open at the deadline.
             NotAuthorized, TopicNotFound
         """
         places = [(self._topic, number) for number in sorted(set(numbers))]
@@ -48,9 +48,7 @@ class MarkerFollower:
         else:
             ends, settled = self._topics.settled_ends(places, until)
             if not settled:
-                raise KafkaUnavailable(
-                    f"read markers topic '{self._topic}'", until.spent_ms, "a transaction is open"
-                )
+                raise TransactionStaysOpen(f"read markers topic '{self._topic}'", until.spent_ms)
         ranges = {
             number: (self._next[number], end) for (_, number), end in ends.items() if end > self._next[number]
         }

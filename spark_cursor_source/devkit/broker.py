@@ -153,14 +153,17 @@ class EmbeddedKafka:
 
     @property
     def log_path(self) -> Path:
-        """Log file (warnings and errors) of the broker, or of broker 1.
+        """Log file (warnings and errors) of the broker, or of broker 1. It covers all starts by this object.
 
         Raises BrokerNotRunning before the first start.
         """
         return self._node(1, "log_path").log_path
 
     def log_tail(self, lines: int = 30, *, broker: int = 1) -> str:
-        """Returns the last lines of a broker's log. Raises BrokerNotRunning before the first start."""
+        """Returns the last lines that a broker has logged since its last start.
+
+        Raises BrokerNotRunning before the first start.
+        """
         return self._node(broker, "log_tail()").log_tail(lines)
 
     def prepare(self) -> None:
@@ -357,7 +360,7 @@ class EmbeddedKafka:
             settings[number] = write_settings(
                 node.directory, number, self._ports.client[number], self._ports.controller, self._properties
             )
-            node.log_path.write_bytes(b"")
+            node.begin_log()
         new = [node for node in nodes if node.is_new]
         if new:
             usual = not any(name.startswith(OF_STORAGE) for name in self._properties)

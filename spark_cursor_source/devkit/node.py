@@ -33,6 +33,7 @@ class BrokerNode:
         self.process: KeptProcess | None = None
         self._doomed = doomed
         self._dumped: tuple[Path, Path] | None = None
+        self._log_began: int | None = None  # size of the log at the last start
 
     @property
     def running(self) -> bool:
@@ -49,9 +50,15 @@ class BrokerNode:
         return self.directory / "broker.log"
 
     def log_tail(self, lines: int = 30) -> str:
-        """Returns the last lines of the log."""
-        text = self.log_path.read_text(encoding="utf-8", errors="replace")
+        """Returns the last lines of the log since the last start."""
+        text = self.log_path.read_bytes()[self._log_began :].decode("utf-8", errors="replace")
         return "\n".join(text.splitlines()[-lines:])
+
+    def begin_log(self) -> None:
+        """Notes that what follows in the log is of a new start. The first one empties the log."""
+        if self._log_began is None:
+            self.log_path.write_bytes(b"")
+        self._log_began = self.log_path.stat().st_size
 
     def require(self, wanted: str) -> KeptProcess:
         """Returns the running process. Raises BrokerNotRunning."""

@@ -12,6 +12,7 @@ from spark_cursor_source.devkit.process import HOST
 
 LOGGING = """\
 status = error
+shutdownHook = disable
 appender.out.type = Console
 appender.out.name = out
 appender.out.layout.type = PatternLayout
@@ -20,7 +21,7 @@ rootLogger.level = warn
 rootLogger.appenderRef.out.ref = out
 logger.markers.name = kafka.coordinator.transaction.TransactionMarkerChannelManager
 logger.markers.level = info
-"""  # Kafka reports transaction markers that it drops as information (KAFKA-20734)
+"""  # Kafka reports transaction markers that it drops as information (KAFKA-20734), also while it shuts down
 
 _SMALL_AND_FAST = {
     "broker.session.timeout.ms": 3000,

@@ -54,6 +54,7 @@ from spark_cursor_source.errors.kafka import (
     RecordsGone,
     TopicGone,
     TopicNotFound,
+    TransactionStaysOpen,
     WriterOvertaken,
 )
 from spark_cursor_source.errors.options import (
@@ -257,6 +258,7 @@ __all__ = [
     "TrackerOwnedByAnother",
     "TrackerProgressLost",
     "TrackerSilent",
+    "TransactionStaysOpen",
     "UnfitColumn",
     "UnfitMessageColumn",
     "UnknownAction",

@@ -22,6 +22,19 @@ class KafkaUnavailable(KafkaFailure):
     )
 
 
+class TransactionStaysOpen(KafkaUnavailable):
+    """Raised when the answer lies behind a transaction that is still open at a deadline."""
+
+    operation: str
+    waited_ms: int
+    last: str = "a transaction is open"
+    template = (
+        "{operation}: {last} since at least {waited_ms} ms, and what lies behind it cannot be read yet. It "
+        "ends when its producer ends it or starts again, or when its transaction.timeout.ms is over. If it "
+        "stays longer, kafka-transactions.sh find-hanging finds it and kafka-transactions.sh abort ends it."
+    )
+
+
 class WriterOvertaken(KafkaUnavailable):
     """Raised when other writers ended every transaction of a writer, or it timed out, until a deadline."""
 

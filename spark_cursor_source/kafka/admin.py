@@ -540,8 +540,12 @@ class ClusterAdmin:
         """Return committed offsets with metadata.
 
         If ``stable``, wait for open transactions that set offsets.
+
+        Raises:
+            TransactionStaysOpen: such a transaction is still open at the deadline.
+            KafkaUnavailable, NotAuthorized, KafkaRefused
         """
-        return self._groups.of(group, stable=stable).committed(partitions, self._deadline())
+        return self._groups.committed(group, partitions, self._deadline(), stable=stable)
 
     def commit(self, group: str, offsets: Mapping[Partition, int]) -> None:
         """Commit offsets of a group without members. Standard lag tools show these offsets.

@@ -15,7 +15,13 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from spark_cursor_source.errors import GroupInUse, TopicNotFound
+from spark_cursor_source.errors import (
+    GroupInUse,
+    KafkaFailure,
+    KafkaUnavailable,
+    TopicNotFound,
+    TransactionStaysOpen,
+)
 from spark_cursor_source.kafka.config import open_client
 from spark_cursor_source.kafka.config_roles import consumer_config
 from spark_cursor_source.kafka.deadline import Deadline
@@ -44,6 +50,7 @@ _REQUEST_TIMEOUT_MS = 10_000
 _READ = "read offsets of group"
 _ONE_REQUEST_S = 2.0
 _PAUSE_S = 0.02
+_ANSWER_MS = 1_000  # a coordinator that is there answers sooner
 _POLL_S = 0.002
 _KEPT = 16  # each has some threads and a connection to each broker
 _DENIAL_MS = 3_000  # a new topic or permission may be unknown for about this long
@@ -120,6 +127,14 @@ class GroupOffsets:
         with self._lock:
             return self._committed(wanted, deadline)
 
+    def answers(self, partitions: Iterable[tuple[str, int]]) -> bool:
+        """Return True if the coordinator gives the offsets at once."""
+        try:
+            self.committed(partitions, Deadline.after_ms(_ANSWER_MS))
+        except KafkaFailure:
+            return False
+        return True
+
     def commit(self, positions: Mapping[tuple[str, int], int], deadline: Deadline) -> None:
         """Commit offsets. They are durable on the broker when this method returns.
 
@@ -182,7 +197,7 @@ class GroupOffsets:
         while self._answer.awaited:
             self._poll(COMMIT, deadline)
             if deadline.over and self._answer.awaited:
-                raise unavailable(COMMIT, deadline, None, self._complaints)
+                raise self._unavailable(COMMIT, deadline, None)
 
     def _raise_what_stays(self, denial: Deadline | None) -> None:
         """Raise the error of the last response if a retry cannot resolve it."""
@@ -197,8 +212,11 @@ class GroupOffsets:
     def _wait(self, operation: str, error: KafkaError, deadline: Deadline) -> None:
         self._poll(operation, deadline)
         if deadline.over:
-            raise unavailable(operation, deadline, error, self._complaints)
+            raise self._unavailable(operation, deadline, error)
         deadline.pause(_PAUSE_S)
+
+    def _unavailable(self, operation: str, deadline: Deadline, error: KafkaError | None) -> KafkaUnavailable:
+        return unavailable(f"{operation} '{self._group}'", deadline, error, self._complaints)
 
     def _poll(self, operation: str, deadline: Deadline) -> None:
         # The consumer reports a missing right on the group once, as a message. The requests only time out.
@@ -234,3 +252,24 @@ class RecentGroups:
         # Each consumer closes where its last reference is dropped: here, outside the lock, or after its call.
         del dropped
         return found
+
+    def committed(
+        self, group: str, partitions: Iterable[tuple[str, int]], deadline: Deadline, *, stable: bool
+    ) -> dict[tuple[str, int], CommittedOffset]:
+        """Return committed offsets, as :meth:`GroupOffsets.committed` does.
+
+        Raises:
+            TransactionStaysOpen: ``stable``, and the brokers withhold an offset until a transaction ends.
+            KafkaUnavailable, NotAuthorized, KafkaRefused
+        """
+        offsets = self.of(group, stable=stable)
+        wanted = set(partitions)
+        try:
+            return offsets.committed(wanted, deadline)
+        except KafkaUnavailable as late:
+            # librdkafka retries while an offset is withheld, so this looks like a broker without an answer.
+            if not stable or not self.of(group, stable=False).answers(wanted):
+                raise
+            if offsets.answers(wanted):  # the transaction, or the silence, ended just now
+                return offsets.committed(wanted, Deadline.after_ms(_ANSWER_MS))
+            raise TransactionStaysOpen(late.operation, late.waited_ms) from late

@@ -13,6 +13,7 @@ from spark_cursor_source.errors import (
     KafkaUnavailable,
     LaterCursorVersion,
     TrackedElsewhere,
+    TransactionStaysOpen,
     UnknownQueueTopic,
     UnknownSubscription,
 )
@@ -103,7 +104,7 @@ class CursorTable:
         """Refresh, and wait for the transactions that are open now.
 
         Raises:
-            KafkaUnavailable: a transaction is still open at the deadline.
+            TransactionStaysOpen: a transaction is still open at the deadline.
             TopicNotFound, NotAuthorized, KafkaRefused
         """
         self.refresh()
@@ -113,7 +114,7 @@ class CursorTable:
         """Read all records that the partitions hold now, including those of open transactions.
 
         Raises:
-            KafkaUnavailable: a transaction is still open at the deadline.
+            TransactionStaysOpen: a transaction is still open at the deadline.
         """
         ends = self._topics.end_offsets([(self.topic, number) for number in numbers], committed=False)
         for (_, number), end in ends.items():
@@ -131,7 +132,7 @@ class CursorTable:
         The call waits for open transactions below ``end``.
 
         Raises:
-            KafkaUnavailable: a transaction is still open at the deadline.
+            TransactionStaysOpen: a transaction is still open at the deadline.
         """
         if not any(self._positions.values()):
             self.refresh()  # the first read is fastest for all partitions at once
@@ -139,7 +140,7 @@ class CursorTable:
             if not self._read_on([number]) and self._positions[number] < end:
                 if deadline.over:
                     what = f"read cursors topic '{self.topic}', partition {number}"
-                    raise KafkaUnavailable(what, deadline.spent_ms, "a transaction is open")
+                    raise TransactionStaysOpen(what, deadline.spent_ms)
                 deadline.pause(_OPEN_TRANSACTION_S)
 
     def note(self, number: int, offset: int, key: bytes, value: bytes) -> None:

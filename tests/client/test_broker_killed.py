@@ -78,7 +78,7 @@ def test_calls_of_each_kind_outlive_a_broker_that_is_killed_and_comes_back() -> 
 
 def is_excused(broker: EmbeddedKafka, stuck: BaseException) -> bool:
     """True if the broker has forgotten the end of the transaction that the call waited for."""
-    place = re.search(r"'(\S+)', partition (\d+)\..*a transaction is open", str(stuck))
+    place = re.search(r"'(\S+)', partition (\d+): a transaction is open", str(stuck))
     return place is not None and is_forgotten(broker, place[1], int(place[2]))
 
 

@@ -28,6 +28,7 @@ from spark_cursor_source.errors import (
     InvalidControlRecord,
     KafkaUnavailable,
     MissingOption,
+    TransactionStaysOpen,
 )
 from spark_cursor_source.interop import lease_table_wire as table_wire
 from spark_cursor_source.interop.lease_table import START, LeaseTable, MessageMarkers
@@ -308,7 +309,7 @@ def test_calls_wait_for_what_stands_behind_an_open_transaction(
     home = control_partition(b"mailer,orders,0", PARTITIONS)
     producer.produce(cursors, b"", b"another", partition=home)
     assert producer.flush(30) == 0
-    with pytest.raises(KafkaUnavailable, match="a transaction is open"):
+    with pytest.raises(TransactionStaysOpen, match="a transaction is open"):
         hasty.fetch_cursor("mailer", "orders", 0)
     committing = threading.Timer(0.3, producer.commit_transaction, (30,))
     committing.start()

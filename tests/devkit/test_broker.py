@@ -112,13 +112,15 @@ def test_settings_can_be_given_and_win_over_ours(own: EmbeddedKafka) -> None:
     assert len(metadata.topics["seven"].partitions) == 7
 
 
-def test_a_restart_keeps_the_port_and_every_message(own: EmbeddedKafka) -> None:
+def test_a_restart_keeps_the_port_every_message_and_the_log(own: EmbeddedKafka) -> None:
     address, pid = own.bootstrap_servers, own.pid
     write(own, "kept", b"1", b"2")
     own.restart()
     assert own.bootstrap_servers == address
     assert own.pid != pid
     assert read_all(own, "kept") == [b"1", b"2"]
+    assert own.log_path.read_text().count("Performing controller activation") == 2
+    assert own.log_tail().count("Performing controller activation") == 1
 
 
 def test_a_killed_broker_starts_again_with_what_it_had_acknowledged(own: EmbeddedKafka) -> None:

@@ -9,7 +9,7 @@ import uuid
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any
 from unittest.mock import Mock
 
@@ -29,6 +29,7 @@ from spark_cursor_source.errors import (
     NotAuthorized,
     TopicGone,
     TopicNotFound,
+    TransactionStaysOpen,
 )
 from spark_cursor_source.kafka import admin, control_topics
 from spark_cursor_source.kafka.admin import ClusterAdmin, ControlTopics
@@ -330,6 +331,24 @@ def test_a_transaction_that_commits_for_a_group_is_waited_for(
     timer.join()
     assert (found[topic, 0].position, found[topic, 0].metadata) == (4, "by a transaction")
     consumer.close()
+
+
+def test_a_transaction_that_stays_open_is_named_as_the_reason(
+    topics: ClusterAdmin, create_topic: CreateTopic, config: dict[str, str]
+) -> None:
+    topic, group = create_topic(), uuid.uuid4().hex
+    producer = Producer({**config, "transactional.id": group})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    with closing(Consumer({**config, "group.id": group})) as member:
+        offsets = [TopicPartition(topic, 0, 4)]
+        producer.send_offsets_to_transaction(offsets, member.consumer_group_metadata(), 30)
+    asks = topics.within(Deadline.after_ms(1_500))
+    with pytest.raises(TransactionStaysOpen, match=rf"of group '{group}': a transaction is open"):
+        asks.committed(group, [(topic, 0)])
+    assert asks.committed_with_metadata(group, [(topic, 0)], stable=False) == {}
+    producer.abort_transaction(30)
+    assert topics.committed(group, [(topic, 0)]) == {}
 
 
 # -- a broker that is away, or that refuses -----------------------------------------------------------------

@@ -11,7 +11,7 @@ from contextlib import closing
 from confluent_kafka import Message
 
 from spark_cursor_source.core.stream_state import StreamPartition
-from spark_cursor_source.errors import IncorrectOffset, KafkaUnavailable, TrackerFenced
+from spark_cursor_source.errors import IncorrectOffset, TrackerFenced, TransactionStaysOpen
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
 from spark_cursor_source.kafka.deadline import Deadline
@@ -123,7 +123,7 @@ class ExpectedOffsets:
         ends, settled = self._topics.within(deadline).settled_ends([place], deadline)
         if not settled:
             what = f"publish to '{place[0]}', partition {place[1]}"
-            raise KafkaUnavailable(what, deadline.spent_ms, "a transaction is open")
+            raise TransactionStaysOpen(what, deadline.spent_ms)
         return ends[place]
 
     def _first_message(
