@@ -294,11 +294,24 @@ def test_a_config_file_can_stand_for_the_brokers_and_travels_with_the_kafka_opti
         {"deadLetterTopic": "orders"},
         {"subscription": "tracker-__cursorq_markers"},
         {"subscription": "m", "groupIdPrefix": "cursorq-tracker", "markersTopic": "m"},
+        {"subscriptionType": "shared", "ackMode": "cumulative"},
+        {"subscriptionType": "key_shared", "maxRecordsPerPartition": "10"},
+        {"ordering": "key", "subscriptionType": "shared"},
+        {"ordering": "key", "ackMode": "cumulative"},
+        {"ordering": "key", "maxRecordsPerPartition": "10"},
+        {"markerFormat": "v1", "subscriptionType": "shared"},
+        {"markerFormat": "v1", "ordering": "key"},
     ],
 )
 def test_options_that_cannot_be_together_are_refused(given: dict[str, str]) -> None:
     with pytest.raises(ConflictingOptions):
         SourceOptions.parse({**BASE, **given})
+
+
+def test_a_group_assigns_partitions_so_none_can_be_assigned_to_a_query_of_a_shared_subscription() -> None:
+    given = {name: value for name, value in BASE.items() if name != "subscribe"}
+    with pytest.raises(ConflictingOptions, match="the consumer group assigns the partitions"):
+        SourceOptions.parse(given | {"assign": '{"orders": [0]}', "subscriptionType": "shared"})
 
 
 def test_topics_are_a_list_a_pattern_or_partitions() -> None:
