@@ -400,3 +400,19 @@ def test_a_late_ack_of_a_deleted_topic_ends_no_message_of_the_new_one(bench: Ben
     query.stop()
     assert (cursor.totals.acked, cursor.totals.unknown_ends) == (0, 5)
     assert [offsets for _, offsets in cursor.leases] == [leased]
+
+
+@pytest.mark.parametrize("on_error", ["raise", "bisect"])
+def test_a_sink_with_another_action_does_that_with_each_message_of_its_batches(
+    bench: Bench, on_error: str
+) -> None:
+    topic, seen = bench.create_topic(), Seen()
+    options = bench.options(topic)
+    bench.produce(topic, [b"x"] * 3)
+    rejecting = AckSink(seen, options | {"action": "reject", "reason": "no place"}, on_error=on_error)
+    bench.start(options, rejecting)
+    letters = bench.until(
+        lambda: found if len(found := bench.dead_letters(topic)) == 3 else None, "three dead letters"
+    )
+    assert seen.ids() == [(0, 0), (0, 1), (0, 2)]
+    assert {(one.facts["reason"], one.facts["error"]) for one in letters} == {("rejected", "no place")}

@@ -16,7 +16,7 @@ from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import MissingColumns, RejectRefused
 from spark_cursor_source.wire.marker import MarkerType, MarkerV1, decode
 from tests.kafka.control_plane import read_all
-from tests.spark.harness import Bench
+from tests.spark.harness import Bench, Seen
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -87,6 +87,16 @@ def test_no_row_reaches_user_code_before_its_start_is_durable_and_each_is_ended_
     assert {shown(one) for one in marked(options) if one.type == MarkerType.END} >= {
         (b"q1", MarkerType.END, 1, 0, 0)
     }
+
+
+def test_a_sink_that_calls_its_function_once_a_batch_ends_each_message(lone_bench: Bench) -> None:
+    topic = lone_bench.create_topic()
+    lone_bench.produce(topic, [{"key": b"q", "value": b"x"}] * 3)
+    options, seen = options_of(lone_bench, topic), Seen()
+    lone_bench.drain(options, AckSink(seen, options))
+    ended = [shown(one) for one in marked(options) if one.type == MarkerType.END]
+    assert seen.ids() == [(0, 0), (0, 1), (0, 2)]
+    assert sorted(ended) == [(b"q", MarkerType.END, 0, n, 0) for n in range(3)]
 
 
 def test_each_action_is_the_marker_that_their_tracker_has_for_it(lone_bench: Bench) -> None:
