@@ -154,7 +154,7 @@ class GroupMember:
                     return self._metadata
                 self._check()
                 if deadline.over:
-                    raise unavailable(_JOIN, deadline, None, self._complaints)
+                    raise unavailable(f"{_JOIN} '{self._group}'", deadline, None, self._complaints)
                 self._lock.wait(deadline.left_s(most=0.5, least=0.01))
         raise KafkaUnavailable(_JOIN, deadline.spent_ms, "the member has left the group")
 
@@ -386,7 +386,7 @@ class GroupMember:
                 elif error.code() not in _NOT_NOW:
                     raise refusal_of_commit(error, topic=topic, group=self._group)
             if deadline.over:
-                raise unavailable(COMMIT, deadline, failed[0][1], self._complaints)
+                raise unavailable(f"{COMMIT} '{self._group}'", deadline, failed[0][1], self._complaints)
             deadline.pause(_PAUSE_S)
 
     def _request(self, positions: Mapping[Partition, int], metadata: str) -> None:
@@ -415,7 +415,7 @@ class GroupMember:
                 self._lock.wait(deadline.left_s(most=0.5, least=0.01))
                 self._check()
                 if deadline.over and self._waiting:
-                    raise unavailable(COMMIT, deadline, None, self._complaints)
+                    raise unavailable(f"{COMMIT} '{self._group}'", deadline, None, self._complaints)
 
     def _prove_membership(self) -> None:
         """Ask the broker whether this is still a member of the group."""
