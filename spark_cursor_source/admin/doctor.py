@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 from spark_cursor_source.admin.doctor_versions import version_findings
 from spark_cursor_source.admin.findings import ERROR, INFO, WARNING, Finding
@@ -20,7 +21,7 @@ from spark_cursor_source.core.names import (
 )
 from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.core.stats import Stats, SubscriptionStats
-from spark_cursor_source.core.subscription_type import DEFAULT_GROUP_ID_PREFIX
+from spark_cursor_source.core.subscription_type import DEFAULT_GROUP_ID_PREFIX, group_id
 from spark_cursor_source.errors import (
     InvalidArgument,
     LaterCursorVersion,
@@ -32,6 +33,7 @@ from spark_cursor_source.errors import (
 from spark_cursor_source.kafka import rights
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.config import client_config
+from spark_cursor_source.kafka.error_codes import acl
 from spark_cursor_source.topics.rescue import Rescue
 from spark_cursor_source.topics.tracker_progress import read_progress
 
@@ -40,6 +42,7 @@ TRACKER_WAIT_MS = 5_000  #: how long a tracker may take to read waiting markers,
 #: what the rights of a principal can be checked for
 ROLES = ("tracker", "consumer")
 
+_GRANT = "kafka-acls.sh --add with the rights in the evidence, see how-to/permissions"
 _SKEW_MS = 60_000  # larger differences of two clocks are reported
 _NEAR = 0.8  # share of the retention that the oldest message has reached
 
@@ -94,7 +97,7 @@ def examine(
         wait_ms=tracker_wait_ms,
         rescue=rescue_topic,
     )
-    found = list(patient.findings())
+    found = dict.fromkeys(patient.findings())  # subscriptions of one topic may lack the same right
     order = (ERROR, WARNING, INFO)
     return tuple(sorted(found, key=lambda one: order.index(one.severity)))
 
@@ -125,10 +128,15 @@ class _Patient:
         self._topics = ClusterAdmin(config).meet()
         self._settings: dict[str, dict[str, str | None]] = {}
         self._there: set[str] = set()
+        self._missing: set[str] = set()  # control topics; those in neither set may not be described
 
     def findings(self) -> Iterator[Finding]:
-        yield from self._allowed("topics", self._control_topics)
-        yield from self._allowed("settings", self._control_settings)
+        control = (self._markers, self._redeliveries, self._cursors, self._rescue_topic)
+        for name in control:
+            yield from self._allowed("topics", partial(self._control_topic, name))
+        for name in control:
+            if name in self._there:
+                yield from self._allowed("settings", partial(self._control_settings, name))
         yield from self._allowed("rights", self._rights)
         yield from self._allowed("replication", self._replication)
         yield from self._allowed("versions", self._versions)
@@ -145,32 +153,33 @@ class _Patient:
                 check=check,
                 what=f"The check of {check} is not possible without a right",
                 evidence=str(denied),
-                cure="kafka-acls.sh --add with the rights in the evidence, see how-to/permissions",
+                cure=_GRANT,
             )
 
     # -- control topics --------------------------------------------------------------------------------
 
-    def _control_topics(self) -> Iterator[Finding]:
-        names = (self._markers, self._redeliveries, self._cursors)
-        self._there = set(self._topics.existing((*names, self._rescue_topic)))
-        for name in names:
-            if name not in self._there:
-                yield Finding(
-                    severity=ERROR,
-                    check="topics",
-                    what=f"The control topic {name} does not exist",
-                    evidence=f"the cluster at {self._servers} has no such topic",
-                    cure="cursorq topics --print shows the commands that create it; a tracker creates it too",
-                )
+    def _control_topic(self, name: str) -> Iterator[Finding]:
+        if self._topics.existing([name]):
+            self._there.add(name)
+            return
+        self._missing.add(name)
+        if name != self._rescue_topic:  # which few clusters need
+            yield Finding(
+                severity=ERROR,
+                check="topics",
+                what=f"The control topic {name} does not exist",
+                evidence=f"the cluster at {self._servers} has no such topic",
+                cure="cursorq topics --print shows the commands that create it; a tracker creates it too",
+            )
 
-    def _control_settings(self) -> Iterator[Finding]:
+    def _control_settings(self, topic: str) -> Iterator[Finding]:
         for name, setting, wanted, why in (
             (self._markers, "message.timestamp.type", "LogAppendTime", "times of leases would be wrong"),
             (self._cursors, "cleanup.policy", "compact", "cursors of idle subscriptions would be removed"),
             (self._markers, "cleanup.policy", "delete", "markers of one cell would replace each other"),
             (self._rescue_topic, "cleanup.policy", "compact", "rescued messages would be removed"),
         ):
-            if name not in self._there:
+            if name != topic:
                 continue
             value = self._setting(name, setting)
             if value != wanted:
@@ -181,13 +190,13 @@ class _Patient:
                     evidence=f"{setting}={value}, needed is {wanted}",
                     cure=self._alter(name, f"{setting}={wanted}"),
                 )
-        if self._markers in self._there and self._number(self._markers, "retention.bytes") >= 0:
+        if topic == self._markers and self._number(topic, "retention.bytes") >= 0:
             yield Finding(
                 severity=WARNING,
                 check="settings",
-                what=f"{self._markers} has a limit of size: a burst removes unread markers",
-                evidence=f"retention.bytes={self._setting(self._markers, 'retention.bytes')}, needed is -1",
-                cure=self._alter(self._markers, "retention.bytes=-1"),
+                what=f"{topic} has a limit of size: a burst removes unread markers",
+                evidence=f"retention.bytes={self._setting(topic, 'retention.bytes')}, needed is -1",
+                cure=self._alter(topic, "retention.bytes=-1"),
             )
 
     def _replication(self) -> Iterator[Finding]:
@@ -237,7 +246,7 @@ class _Patient:
     # -- tracker ---------------------------------------------------------------------------------------
 
     def _tracker(self) -> Iterator[Finding]:
-        if self._markers not in self._there:
+        if self._markers in self._missing:
             return
         yield from self._lost_markers()
         unread, positions = unread_markers(self._topics, self._markers)
@@ -275,7 +284,7 @@ class _Patient:
     # -- subscriptions ---------------------------------------------------------------------------------
 
     def _subscriptions(self) -> Iterator[Finding]:
-        if not {self._markers, self._cursors} <= self._there:
+        if self._missing & {self._markers, self._cursors}:
             return
         try:
             stats = read_stats(
@@ -363,10 +372,24 @@ class _Patient:
             yield finding(
                 WARNING, f"The breaker of {name} is open", f"{counted(held, 'dead letter')} held", resume
             )
-        if one.backlog and not one.consumers:
+        if one.backlog and not one.consumers and (denied := self._hidden_group(one)):
+            yield finding(INFO, f"The consumers of {name} are not visible to this principal", denied, _GRANT)
+        elif one.backlog and not one.consumers:
             cure = f"start a consumer; or, if none of its topics needs it, {delete}"
             yield finding(WARNING, f"Nobody reads {name}", f"backlog {one.backlog}", cure)
-        yield from self._retention(one)
+        yield from self._allowed("retention", partial(self._retention, one))
+
+    def _hidden_group(self, one: SubscriptionStats) -> str | None:
+        """Returns the missing right to see the consumer group; None: it is there.
+
+        Without this right, the brokers say that the group has no members.
+        """
+        group = group_id(self._prefix, one.subscription)
+        try:
+            self._topics.committed(group, [(one.topic, 0)])
+        except NotAuthorized:
+            return acl("Describe", group, "group")
+        return None
 
     def _retention(self, one: SubscriptionStats) -> Iterator[Finding]:
         places = [(one.topic, part.cell.partition) for part in one.partitions if part.log_end is not None]

@@ -95,7 +95,7 @@ def top(
         else:
             for before, now in looks():
                 print_table(COLUMNS, _shown(rows_of(before, now)))
-                print(_foot(now), flush=True)
+                print(_summary(now), flush=True)
 
 
 _Row = tuple[
@@ -142,7 +142,7 @@ def fitting_table(rows: list[tuple[object, ...]], width: int) -> Table:
     return table_of(columns, [[row[at] for at in shown] for row in rows])
 
 
-def _foot(now: Round) -> str:
+def _summary(now: Round) -> str:
     unread = now.stats.markers_unread
     line = counted(len(now.stats.subscriptions), "subscription")
     if unread is not None:
@@ -159,7 +159,11 @@ def _live(looks: Iterator[tuple[Round | None, Round]]) -> None:
     from rich.live import Live
 
     out = console()
+    shown = Group()
+    # A terminal shows the beginning of what is too long for it: the warnings come first.
     with Live(console=out, screen=True, auto_refresh=False) as live:
         for before, now in looks:
             table = fitting_table(_shown(rows_of(before, now)), out.width)
-            live.update(Group(table, "", _foot(now)), refresh=True)
+            shown = Group(_summary(now), "", table)
+            live.update(shown, refresh=True)
+    out.print(shown)  # after the last round: the screen of the rounds before is gone

@@ -189,7 +189,8 @@ def _acl_for(error: KafkaError, operation: str, resource: str) -> str:
         case KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
             return acl("Write", resource, "transactional-id")
         case KafkaError.CLUSTER_AUTHORIZATION_FAILED:
-            return f"--operation {'Create' if first == 'create' else 'Describe'} --cluster"
+            needed = "DescribeConfigs" if rest.startswith("configs") else "Describe"
+            return f"--operation {'Create' if first == 'create' else needed} --cluster"
     if rest.startswith("configs"):
         return acl("DescribeConfigs", resource)
     words = {"read": "Read", "write": "Write", "publish": "Write", "commit": "Write"}
