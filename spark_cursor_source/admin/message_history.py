@@ -57,6 +57,7 @@ MOST_EVENTS = 10_000  #: largest number of events of a history; later ones are d
 #: A producer's clock may be ahead of the brokers'; then the message is younger than its first markers.
 _CLOCKS_MS = 3_600_000
 _OF_OFFSETS = (Start, End, EndLeased, Leave, KeepAlive, Release, Block, Reject, Withhold)
+_OF_A_LEASE = (Leave, KeepAlive, Release, Block, Reject)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,15 +168,14 @@ def read_message_history(
     except (UnknownSubscription, UnknownQueueTopic, TopicNotFound) as why:
         cursors, unknown = {}, why  # a tracker of kafka-mq-go writes no cursors
     cells = [cell for cell in cursors if cell.partition == partition]
-    events = _events(kafka, topics, markers_topic, cells, offset, since_ms) if cells else []
+    events, last = _events(kafka, topics, markers_topic, cells, offset, since_ms) if cells else ([], {})
     place = (topic, partition, offset)
     life = read_life(
         kafka, topics, markers_topic, place=place, message=message, queue=subscription, since_ms=since_ms
     )
     if unknown is not None and not life.events:
         raise unknown
-    last = {event.subscription: event for event in events}
-    states = [_with_outcome(state_of(cursors[cell], offset), last.get(cell.subscription)) for cell in cells]
+    states = [_with_outcome(state_of(cursors[cell], offset), last.get(cell)) for cell in cells]
     value = None if message is None else message.value()
     key = None if message is None else message.key()
     return MessageHistory(
@@ -250,7 +250,8 @@ def _events(
     cells: Iterable[Cell],
     offset: int,
     since_ms: int | None,
-) -> list[MessageEvent]:
+) -> tuple[list[MessageEvent], dict[Cell, MessageEvent]]:
+    """Returns the events, and by cell the last one that changed the message."""
     partitions = len(topics.partitions_of(markers_topic))
     keys = {cell.key: cell.control_partition(partitions) for cell in cells}
     homes = [(markers_topic, number) for number in sorted(set(keys.values()))]
@@ -267,7 +268,7 @@ def _events(
             continue  # the batch was acked without this message
         if not (life.over and isinstance(marker, EndUpTo)):  # one of many: each batch may write one
             found += life.then(record, marker, offset)
-    return list(_in_time(found))
+    return list(_in_time(found)), {cell: life.last for cell, life in lives.items() if life.last is not None}
 
 
 def _in_time(events: Iterable[MessageEvent]) -> tuple[MessageEvent, ...]:
@@ -302,6 +303,7 @@ class _Life:
         self._open: tuple[int, int] | None = None  # delivery count and end of the present lease
         self._is_left = False  # by the sink, in the present lease
         self.over = False  # settled, by the last event
+        self.last: MessageEvent | None = None  # that changed the message
 
     def is_ended_by(self, marker: EndLeased) -> bool:
         """True if the ack of a whole batch ends the message, as it holds the lease that the marker names."""
@@ -325,20 +327,36 @@ class _Life:
             marker_partition=record.partition,
             marker_offset=record.offset,
         )
+        yield from self._take_in(event, marker)
+        yield event
+
+    def _take_in(self, event: MessageEvent, marker: Marker) -> Iterator[MessageEvent]:
+        if self._is_late(marker):
+            return
         if isinstance(marker, Start):
             if self._open is not None and self._open[0] < marker.delivery_count:
                 yield self._expired(event, *self._open)
             self._runs[marker.delivery_count] = marker.run_id
-            self._open = (marker.delivery_count, record.at_ms + marker.lease_ms)
+            self._open = (marker.delivery_count, event.at_ms + marker.lease_ms)
             self._is_left = False
         elif isinstance(marker, Leave):
             self._is_left = self._is_left or marker.run_id in (None, self._runs.get(marker.delivery_count))
-        elif isinstance(marker, KeepAlive) and self._open is not None:
-            self._open = (self._open[0], record.at_ms + marker.lease_ms)
+        elif isinstance(marker, KeepAlive):
+            if self._open is not None:
+                self._open = (self._open[0], event.at_ms + marker.lease_ms)
         else:
             self._open = None
         self.over = isinstance(marker, (End, EndLeased, EndUpTo, Reject))
-        yield event
+        self.last = event
+
+    def _is_late(self, marker: Marker) -> bool:
+        """True if a marker changes nothing: the message is settled, or its delivery has ended."""
+        if not isinstance(marker, _OF_A_LEASE):
+            return self.over and isinstance(marker, (End, EndUpTo))
+        if self.over or marker.delivery_count is None:
+            return self.over
+        # Without any known delivery, the markers topic has forgotten the Start.
+        return bool(self._runs) and (self._open is None or self._open[0] != marker.delivery_count)
 
     def _expired(self, next_start: MessageEvent, count: int, at_ms: int) -> MessageEvent:
         return MessageEvent(
