@@ -93,6 +93,11 @@ ItemT = TypeVar("ItemT")
 Request = Callable[[Sequence[ItemT], float], Mapping[Any, "Future[Any]"]]
 
 
+def _resource_of(item: object) -> str:
+    """Return what rights are granted on: of a partition, its topic."""
+    return str(item[0] if isinstance(item, tuple) else item)
+
+
 class AdminRequests:
     """AdminClient whose requests return a result or raise an error of this library."""
 
@@ -185,7 +190,7 @@ class AdminRequests:
                     if denial.over and denied is not None and (why := denied(item)) is not None:
                         raise why
                 else:
-                    raise refusal(answer, operation=operation, resource=str(item))
+                    raise refusal(answer, operation=operation, resource=_resource_of(item))
             if again and (deadline.over or self._is_turned_away(deadline)):
                 raise self.unavailable(operation, deadline, last)
             if again:

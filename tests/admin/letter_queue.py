@@ -19,8 +19,8 @@ from tests.kafka.control_plane import cell_of, dead_letter_of, produce, read_all
 class Queue:
     """A queue topic of three partitions, ten messages in partition 1, of which some are dead."""
 
-    def __init__(self, servers: str) -> None:
-        self.config = {"bootstrap.servers": servers}
+    def __init__(self, servers: str, **more: str) -> None:
+        self.config = {"bootstrap.servers": servers, **more}
         self.kafka = KafkaOptions(self.config)
         self.topics = ClusterAdmin(self.config)
         self.topic = f"queue-{uuid.uuid4().hex[:8]}"

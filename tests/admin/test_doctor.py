@@ -17,7 +17,10 @@ from spark_cursor_source.core.limits import Limits
 from spark_cursor_source.core.marker import Hello
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import InvalidArgument, UnknownSubscription
+from spark_cursor_source.interop.lease_table import LeaseTable
+from spark_cursor_source.interop.lease_table_wire import encode_record, table_cell
 from spark_cursor_source.kafka.admin import ClusterAdmin
+from spark_cursor_source.topics.tracker_progress import tracker_group
 from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire import marker as marker_wire
 from tests.conftest import CreateTopic
@@ -130,6 +133,39 @@ def test_what_holds_a_subscription_up_is_found(control: Control, capsys: pytest.
     assert main(["doctor", "--topic", "gone-topic", *of]) == 0
     assert main(["doctor", "--topic", "gone-topic", "--strict", *of]) == 3
     assert "cure:  leave it if the subscription has other topics; else cursorq" in capsys.readouterr().out
+
+
+@pytest.mark.broker
+def test_markers_that_were_removed_before_a_tracker_read_them_are_found(control: Control) -> None:
+    cell = cell_of(control.queue)
+    home = cell.control_partition(8)
+    control.write(*(Hello(cell=cell, run_id="r", position=0) for _ in range(3)))
+    topics = ClusterAdmin(control.config)
+    topics.commit(tracker_group(control.markers), {(control.markers, home): 1})
+    topics.delete_records({(control.markers, home): 3})
+    lost = next(one for one in look(control) if one.check == "retention")
+    assert (lost.severity, lost.check) == ("error", "retention")
+    assert lost.evidence == f"markers by partition of {control.markers}: {{{home}: 2}}"
+    assert lost.cure.endswith("--add-config retention.ms=1209600000, and keep the tracker running")
+
+
+@pytest.mark.broker
+def test_held_dead_letters_and_messages_that_cannot_be_appended_again_are_found(control: Control) -> None:
+    ClusterAdmin(control.config).create({control.queue: (1, {})})
+    produce(control.config, control.queue, [{"value": b""}] * 2)
+    store(
+        control,
+        replace(cursor_of(cell_of(control.queue), 2), held=((HeldLetters(3, "bad"), offsets((0, 2))),)),
+    )
+    home = table_cell(control.queue, control.markers, 5)
+    table = encode_record(LeaseTable.resume(None), home, trouble="too large", troubled=2)
+    produce(control.config, control.cursors, [{"key": home.key, "value": table}])
+    again, held, _ = look(control)
+    assert again.what == f"Messages cannot be appended to {control.queue} again"
+    assert again.evidence == f"{control.queue}: 2 messages are not appended again, because too large"
+    assert held.what == f"The breaker of billing of {control.queue} is open"
+    assert held.evidence == "2 dead letters held"
+    assert held.cure.startswith("cursorq resume ")
 
 
 @pytest.mark.broker

@@ -503,8 +503,9 @@ def test_whoever_may_not_is_told_what(guarded_broker: EmbeddedKafka) -> None:
         with pytest.raises(NotAuthorized) as refused:
             call()
         assert (refused.value.resource, refused.value.operation) == (resource, operation)
-    with pytest.raises(NotAuthorized):
+    with pytest.raises(NotAuthorized, match=rf"--operation Describe --topic {markers}\.") as refused:
         topics.end_offsets([(markers, 0)], committed=True)
+    assert refused.value.resource == markers
 
 
 def test_a_topic_that_may_not_be_described_hides_the_ends_of_no_other(
