@@ -506,6 +506,31 @@ def test_messages_that_retention_took_are_data_loss_or_passed_over(make_rig: Mak
     assert message.payload == b"4"
 
 
+def test_redelivered_messages_that_retention_took_are_told_until_the_loss_is_accepted(
+    make_rig: MakeRig, caplog: pytest.LogCaptureFixture
+) -> None:
+    # 0 and 1 are received and given back for later | retention takes 0 | 1 comes again
+    rig = make_rig(1)
+    rig.tracker()
+    rig.send(b"0", b"1")
+    with rig.service().queue(subscription="s").consumer() as consumer:
+        for message in receive(consumer, 2):
+            message.nack(1_000)
+    _delete_below(rig, 1)
+    for _ in range(2):
+        service = rig.service(redelivery_timeout_ms=2_000)
+        with (
+            service.queue(subscription="s").consumer() as strict,
+            pytest.raises(DataLoss, match=r"Messages 0 to 0 \(1 of them\)"),
+        ):
+            receive(strict, 3)  # 1 may come before the loss is found
+    (message,) = receive(rig.consumer(fail_on_data_loss=False), 1)
+    message.ack()
+    rig.until(lambda cursor: cursor.read_position == 2 and not cursor.outstanding)
+    assert message.payload == b"1"
+    assert len([one for one in caplog.messages if "event=data_loss" in one]) == 1
+
+
 def _delete_below(rig: Rig, offset: int) -> None:
     from confluent_kafka import TopicPartition
     from confluent_kafka.admin import AdminClient

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import cast
 
 import pytest
+from confluent_kafka import Consumer
 
 from spark_cursor_source.consumer import membership
 from spark_cursor_source.consumer.membership import GroupConfig, Membership
@@ -17,6 +18,8 @@ from spark_cursor_source.errors import KafkaUnavailable, SubscriptionInUse
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.group_admin import GroupMemberInfo
 from spark_cursor_source.kafka.group_offsets import CommittedOffset
+from tests.conftest import CreateTopic
+from tests.waiting import wait_until
 
 PARTITION = ("orders", 0)
 HOLDER = "cursorq exclusive web-7 41@4026531836 q1 2026-01-31T08:30:00Z"
@@ -90,6 +93,23 @@ def test_a_member_that_gets_no_answer_does_not_pass_for_one_without_partitions(
     mine = Membership(unreachable, cast(ClusterAdmin, EmptyGroup()), replace(CONFIG, type=type))
     with closing(mine), pytest.raises(KafkaUnavailable, match=r"join group 'g'.*Connection refused"):
         mine.wait_for_assignment([PARTITION])
+
+
+@pytest.mark.broker
+def test_a_consumer_of_another_program_keeps_an_exclusive_query_out_and_is_named(
+    config: dict[str, str], create_topic: CreateTopic
+) -> None:
+    topic = create_topic()
+    settings = {**config, "group.id": topic, "client.id": "reports", "session.timeout.ms": 6_000}
+    with closing(Consumer(settings)) as stranger:
+        stranger.subscribe([topic])
+        wait_until(lambda: stranger.poll(0.1) is None and stranger.assignment())
+        mine = Membership(config, ClusterAdmin(config), replace(CONFIG, group=topic, queue=topic))
+        with (
+            closing(mine),
+            pytest.raises(SubscriptionInUse, match=r"a consumer 'reports' on host 127\.0\.0\.1"),
+        ):
+            mine.wait_for_assignment([(topic, 0)])
 
 
 def test_a_member_without_topics_waits_for_nothing() -> None:

@@ -353,8 +353,9 @@ class FeedV2(Feed):
         piece = unread.piece
         self._put(piece.partition, messages, piece.delivery_count, unread.began_ms)
         for why, offsets in missing:
+            if why is Missing.RETENTION:
+                # Before the End: a loss that ends this consumer is told to the next one, too.
+                self._on_lost(piece.partition, offsets)
             # Without this End, offsets without a message would be redelivered forever.
             cell, gap = self._assignment.cell_of(piece.partition), why is Missing.GAP
             self._batcher.settle(End(cell=cell, offsets=offsets, no_message=gap))
-            if why is Missing.RETENTION:
-                self._on_lost(piece.partition, offsets)
