@@ -43,7 +43,7 @@ def append_time(at_ms: int, between: tuple[int, int]) -> int:
     return at_ms if earliest <= at_ms <= latest else latest
 
 
-def limit_markers(start: Mapping[int, int], ends: Mapping[int, int], most: int | None) -> dict[int, int]:
+def limit_markers(start: Mapping[int, int], ends: Mapping[int, int], most: int) -> dict[int, int]:
     """Returns the end of a batch in each partition, for a limit of about ``most`` markers.
 
     Partitions with a larger backlog share the limit evenly.
@@ -51,8 +51,6 @@ def limit_markers(start: Mapping[int, int], ends: Mapping[int, int], most: int |
     >>> limit_markers({0: 0, 1: 10, 2: 7}, {0: 100, 1: 12, 2: 7}, 10)
     {0: 8, 1: 12, 2: 7}
     """
-    if most is None:
-        return dict(ends)
     backlog = {partition: end - start.get(partition, 0) for partition, end in ends.items()}
     reached, left = dict(ends), most
     for done, partition in enumerate(sorted(ends, key=lambda one: backlog[one])):

@@ -6,8 +6,17 @@ from collections.abc import Callable, Mapping
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from spark_cursor_source.errors import CursorqError
 from spark_cursor_source.kafka.deadline import Deadline
-from spark_cursor_source.kafka.error_codes import RETRIABLE, error_of, refusal, unavailable
+from spark_cursor_source.kafka.error_codes import (
+    COMMIT,
+    RETRIABLE,
+    TURNED_AWAY,
+    UNKNOWN_TOPIC,
+    error_of,
+    refusal,
+    unavailable,
+)
 from spark_cursor_source.kafka.tail_consumer import Fetched, Removed, TailConsumer, Truncated
 
 _ASK_MS = 10_000
@@ -20,6 +29,9 @@ _MOVED = frozenset(
         KafkaError.UNKNOWN_MEMBER_ID,
     }
 )
+# The feed looks whether its topic was deleted, so a broker with stale metadata ends no reader.
+_NOT_NOW = RETRIABLE | TURNED_AWAY | UNKNOWN_TOPIC
+_READ = "read offsets of group"
 # The assignors of kafka-mq-go's consumers. Both are eager: they revoke all partitions before a rebalance.
 _EAGER = "range,roundrobin"
 
@@ -103,10 +115,10 @@ class GroupReader(TailConsumer):
                 break
             if error.code() in _MOVED:
                 return False
-            if error.code() not in RETRIABLE:
-                raise refusal(error, operation="commit offsets of group", resource=self._group)
+            if error.code() not in _NOT_NOW:
+                raise self._refusal(error, COMMIT)
             if deadline.over:
-                raise unavailable("commit offsets of group", deadline, error, self._complaints)
+                raise unavailable(COMMIT, deadline, error, self._complaints)
             deadline.pause(0.1)
         return True
 
@@ -129,11 +141,16 @@ class GroupReader(TailConsumer):
         except KafkaException as raised:
             self._reads.leave(self._reads.positions)
             error = error_of(raised)
-            if error.code() in RETRIABLE:
-                raise unavailable("read offsets of group", deadline, error, self._complaints) from raised
-            raise refusal(error, operation="read offsets of group", resource=self._group) from raised
+            if error.code() in _NOT_NOW:
+                raise unavailable(_READ, deadline, error, self._complaints) from raised
+            raise self._refusal(error, _READ) from raised
         self._new = []
         self._reads.assign()
+
+    def _refusal(self, error: KafkaError, operation: str) -> CursorqError:
+        """Returns the error of a request about offsets, with the resource that the brokers refused."""
+        of_topic = error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+        return refusal(error, operation=operation, resource=self._reads.topic if of_topic else self._group)
 
     def _revoked(self, consumer: Consumer, _: list[TopicPartition]) -> None:
         self._reads.leave(self._reads.positions)

@@ -64,12 +64,6 @@ class RescuedMessage:
         kind = self.record.timestamp_type
         return kind, -1 if kind == TIMESTAMP_NOT_AVAILABLE else self.record.timestamp_ms
 
-    def error(self) -> None:
-        return None
-
-    def leader_epoch(self) -> None:
-        return None
-
     def __len__(self) -> int:
         return len(self.record.value or b"")
 

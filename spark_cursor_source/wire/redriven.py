@@ -19,11 +19,6 @@ class SettledLetters(NamedTuple):
     offsets: OffsetSet = EMPTY  #: all of them
     deleted: OffsetSet = EMPTY  #: those of them that were deleted
 
-    def __or__(self, other: object) -> SettledLetters:
-        """Returns the dead letters of both."""
-        assert isinstance(other, SettledLetters)
-        return SettledLetters(self.offsets | other.offsets, self.deleted | other.deleted)
-
 
 def redriven_cell(topic: str, partition: int) -> Cell:
     """Returns the cell whose key is the record key for a partition of a dead-letter topic.

@@ -155,3 +155,18 @@ def test_who_may_not_create_topics_is_told_so(rights: Rights, bob: Client) -> No
     rights.bind(TOPIC, name, AclOperation.CREATE, allow=False)
     with pytest.raises(NotAuthorized, match=f"create topic on '{name}'"):
         bob.create_stream(name)
+
+
+@pytest.mark.parametrize("may_delete", [True, False])
+def test_a_stream_whose_settings_cannot_be_stored_names_the_right_and_is_removed_if_it_can_be(
+    rights: Rights, bob: Client, may_delete: bool
+) -> None:
+    name = f"rights-settings-{may_delete}"
+    rights.bind(TOPIC, STREAMS, AclOperation.WRITE, allow=False)
+    if not may_delete:
+        rights.bind(TOPIC, name, AclOperation.DELETE, allow=False)
+    with pytest.raises(NotAuthorized, match=f"write on '{STREAMS}'") as refused:
+        bob.create_stream(name, optimistic_concurrency=True)
+    notes = getattr(refused.value, "__notes__", [])
+    assert (name in bob.fetch_metadata().streams) == bool(notes) != may_delete
+    assert all(f"'{name}' was created and could not be deleted" in note for note in notes)

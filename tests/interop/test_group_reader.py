@@ -8,10 +8,15 @@ from contextlib import closing
 
 import pytest
 from confluent_kafka import KafkaError
+from confluent_kafka.admin import AclOperation, AclPermissionType, AdminClient, ResourceType
 
+from spark_cursor_source.devkit.broker import EmbeddedKafka
+from spark_cursor_source.errors import NotAuthorized
 from spark_cursor_source.interop.group_reader import GroupReader
+from spark_cursor_source.kafka.admin import ClusterAdmin
+from spark_cursor_source.kafka.deadline import Deadline
 from tests.conftest import CreateTopic
-from tests.kafka.control_plane import produce
+from tests.kafka.control_plane import bind_bob, login, produce
 
 pytestmark = pytest.mark.broker
 
@@ -23,10 +28,15 @@ def reader(config: dict[str, str], create_topic: CreateTopic) -> Iterator[GroupR
     topic = create_topic()
     produce(config, topic, [{"value": b"x", "partition": 0}] * MESSAGES)
 
+    with closing(reader_of(config, topic)) as reader:
+        yield reader
+
+
+def reader_of(config: dict[str, str], topic: str) -> GroupReader:
     def on_removed(partition: int, start: int, stop: int) -> None:
         raise AssertionError(f"nothing was removed of {partition}: {start} to {stop}")
 
-    reader = GroupReader(
+    return GroupReader(
         config,
         topic,
         f"group-{uuid.uuid4().hex}",
@@ -36,8 +46,6 @@ def reader(config: dict[str, str], create_topic: CreateTopic) -> Iterator[GroupR
         on_removed=on_removed,
         on_revoked=lambda: None,
     )
-    with closing(reader):
-        yield reader
 
 
 def read_some(reader: GroupReader, count: int) -> list[int]:
@@ -58,3 +66,21 @@ def test_a_member_that_stays_without_reading_loses_no_record_after_an_error(read
     reader.pause(frozenset())
     offsets += read_some(reader, MESSAGES - 10)
     assert offsets == list(range(MESSAGES))
+
+
+def test_a_member_whose_right_to_the_topic_is_withdrawn_names_the_topic(
+    guarded_broker: EmbeddedKafka,
+) -> None:
+    servers = {"bootstrap.servers": guarded_broker.bootstrap_servers}
+    config, topic = servers | login("admin", "of-admin"), f"withdrawn-{uuid.uuid4().hex[:8]}"
+    ClusterAdmin(config).create({topic: (1, {})})
+    produce(config, topic, [{"value": b"x", "partition": 0}] * MESSAGES)
+    with AdminClient(config) as admin, closing(reader_of(servers | login("bob", "of-bob"), topic)) as reader:
+        bind_bob(admin, ResourceType.GROUP, "*", AclOperation.READ, AclPermissionType.ALLOW)
+        bind_bob(admin, ResourceType.TOPIC, topic, AclOperation.READ, AclPermissionType.ALLOW)
+        read_some(reader, 10)
+        bind_bob(admin, ResourceType.TOPIC, topic, AclOperation.READ, AclPermissionType.DENY)
+        with pytest.raises(NotAuthorized) as refused:
+            reader.commit(Deadline.after_ms(10_000))
+    assert refused.value.resource == topic
+    assert refused.value.acls == (f"--operation Read --topic {topic}",)

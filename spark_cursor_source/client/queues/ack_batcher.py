@@ -144,11 +144,6 @@ class AckBatcher:
             self._leases.remove(cell, offsets)  # a message redelivered while held counts with its last lease
             self._leases.add(Leased(cell=cell, holder=run_id, offsets=offsets), now_ms=now_ms())
 
-    def untrack(self, cell: Cell, offsets: OffsetSet) -> None:
-        """Stops extending the leases of these messages."""
-        with self._lock:
-            self._leases.remove(cell, offsets)
-
     @property
     def held(self) -> int:
         """The number of leased messages, both buffered and received."""

@@ -39,9 +39,12 @@ class Streams:
             raise StreamExists(stream)
         try:
             self._states.define(stream, settings)
-        except CursorqError:
+        except CursorqError as failed:
             # A topic without its stored settings would look like a stream with default settings.
-            self._topics.delete(stream)
+            try:
+                self._topics.delete(stream)
+            except CursorqError as why:
+                failed.add_note(f"Topic '{stream}' was created and could not be deleted: {why}")
             raise
 
     def delete(self, stream: str) -> None:
