@@ -76,7 +76,7 @@ def test_a_member_whose_right_to_the_topic_is_withdrawn_names_the_topic(
     ClusterAdmin(config).create({topic: (1, {})})
     produce(config, topic, [{"value": b"x", "partition": 0}] * MESSAGES)
     with AdminClient(config) as admin, closing(reader_of(servers | login("bob", "of-bob"), topic)) as reader:
-        bind_bob(admin, ResourceType.GROUP, "*", AclOperation.READ, AclPermissionType.ALLOW)
+        bind_bob(admin, ResourceType.GROUP, reader._group, AclOperation.READ, AclPermissionType.ALLOW)
         bind_bob(admin, ResourceType.TOPIC, topic, AclOperation.READ, AclPermissionType.ALLOW)
         read_some(reader, 10)
         bind_bob(admin, ResourceType.TOPIC, topic, AclOperation.READ, AclPermissionType.DENY)
