@@ -13,6 +13,7 @@ from spark_cursor_source.topics.tracker_progress import read_progress
 
 log = logging.getLogger(__name__)
 _ANSWER_MS = 3_000  # limit for one check: a slow broker must not hold up a query
+_DENIED_MS = 5_000  # of the first check: a missing right is told only after it has been denied for a while
 
 
 def unread_markers(topics: ClusterAdmin, markers_topic: str) -> tuple[int, Mapping[int, int]]:
@@ -53,6 +54,7 @@ class TrackerWatch:
         self._positions: Mapping[int, int] = {}
         self._silent: Deadline | None = None  # started when the tracker stopped reading although markers wait
         self._may_ask = True
+        self._has_answer = False  # True after the first answer: the rights were there
         self.silent_ms: int | None = None  #: ms without a read marker, if above the timeout; otherwise None
 
     def look(self) -> None:
@@ -64,7 +66,8 @@ class TrackerWatch:
         """
         if not self._may_ask or not self._look.is_time():
             return
-        topics = self._topics.within(Deadline.after_ms(_ANSWER_MS))
+        answer_ms = _ANSWER_MS if self._has_answer else _DENIED_MS
+        topics = self._topics.within(Deadline.after_ms(answer_ms))
         try:
             unread, positions = unread_markers(topics, self._tracker.markers_topic)
         except NotAuthorized as denied:
@@ -83,6 +86,7 @@ class TrackerWatch:
             if self._silent is not None:
                 self._silent = Deadline.after_ms(self._tracker.timeout_ms)
             return
+        self._has_answer = True
         if not unread or self._silent is None or positions != self._positions:
             self._positions = positions
             self._silent = Deadline.after_ms(self._tracker.timeout_ms) if unread else None

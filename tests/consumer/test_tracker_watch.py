@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AclOperation, AclPermissionType, AdminClient, ResourceType
 
 from spark_cursor_source.admin.stats import read_stats
 from spark_cursor_source.consumer import tracker_watch
@@ -11,14 +14,18 @@ from spark_cursor_source.consumer.session import TrackerAddress
 from spark_cursor_source.consumer.tracker_watch import TrackerWatch
 from spark_cursor_source.core.marker import End
 from spark_cursor_source.core.stats import Stats
-from spark_cursor_source.errors import TrackerSilent
+from spark_cursor_source.devkit.broker import EmbeddedKafka
+from spark_cursor_source.errors import NotAuthorized, TrackerSilent
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.topics.markers import MarkerSender
 from spark_cursor_source.topics.tracker_progress import unread_partitions
 from tests.kafka.control_plane import (
     PARTITIONS,
     Control,
+    bind_bob,
     cell_of,
+    login,
+    new_control,
     offsets,
     outbox_of,
 )
@@ -111,3 +118,22 @@ def unread(control: Control) -> int | None:
 def test_stats_tell_of_unread_markers() -> None:
     assert Stats(subscriptions=(), markers_unread=7).to_text().startswith("tracker: 7 markers unread")
     assert Stats(subscriptions=(), markers_unread=0).to_text() == ""
+
+
+def test_a_query_that_may_not_see_the_tracker_s_group_is_told_once_and_goes_on(
+    guarded_broker: EmbeddedKafka, caplog: pytest.LogCaptureFixture
+) -> None:
+    servers = {"bootstrap.servers": guarded_broker.bootstrap_servers}
+    control = new_control(servers | login("admin", "of-admin"))
+    with AdminClient(control.config) as admin:
+        bind_bob(admin, ResourceType.TOPIC, control.markers, AclOperation.DESCRIBE, AclPermissionType.ALLOW)
+    address = TrackerAddress(**control.topics, timeout_ms=1_000)
+    topics = ClusterAdmin(servers | login("bob", "of-bob"))
+    watch = TrackerWatch(topics, address)
+    with caplog.at_level("INFO", tracker_watch.__name__):
+        for _ in range(3):
+            watch.look()
+            time.sleep(0.1)
+    assert names(caplog.records) == ["tracker_not_watched"]
+    with pytest.raises(NotAuthorized, match="cursorq-tracker"):
+        TrackerWatch(topics, address, fail_ms=500).look()
