@@ -10,6 +10,7 @@ from spark_cursor_source.errors import CursorqError
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.error_codes import (
     COMMIT,
+    READ_COMMITTED,
     RETRIABLE,
     TURNED_AWAY,
     UNKNOWN_TOPIC,
@@ -31,7 +32,6 @@ _MOVED = frozenset(
 )
 # The feed looks whether its topic was deleted, so a broker with stale metadata ends no reader.
 _NOT_NOW = RETRIABLE | TURNED_AWAY | UNKNOWN_TOPIC
-_READ = "read offsets of group"
 # The assignors of kafka-mq-go's consumers. Both are eager: they revoke all partitions before a rebalance.
 _EAGER = "range,roundrobin"
 
@@ -118,7 +118,7 @@ class GroupReader(TailConsumer):
             if error.code() not in _NOT_NOW:
                 raise self._refusal(error, COMMIT)
             if deadline.over:
-                raise unavailable(COMMIT, deadline, error, self._complaints)
+                raise unavailable(f"{COMMIT} '{self._group}'", deadline, error, self._complaints)
             deadline.pause(0.1)
         return True
 
@@ -142,8 +142,10 @@ class GroupReader(TailConsumer):
             self._reads.leave(self._reads.positions)
             error = error_of(raised)
             if error.code() in _NOT_NOW:
-                raise unavailable(_READ, deadline, error, self._complaints) from raised
-            raise self._refusal(error, _READ) from raised
+                raise unavailable(
+                    f"{READ_COMMITTED} '{self._group}'", deadline, error, self._complaints
+                ) from raised
+            raise self._refusal(error, READ_COMMITTED) from raised
         self._new = []
         self._reads.assign()
 

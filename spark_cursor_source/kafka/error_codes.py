@@ -58,7 +58,8 @@ UNKNOWN_TOPIC = frozenset(
     }
 )
 
-COMMIT = "commit offsets of group"  #: an operation, as in :func:`refusal`
+#: operations, as in :func:`refusal`
+COMMIT, READ_COMMITTED = "commit offsets of group", "read offsets of group"
 
 #: a consumer needs a new position and has none: retention or a truncation removed the records at its position
 OFFSET_RESET = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION})

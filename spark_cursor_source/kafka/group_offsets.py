@@ -27,6 +27,7 @@ from spark_cursor_source.kafka.config_roles import consumer_config
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.error_codes import (
     COMMIT,
+    READ_COMMITTED,
     RETRIABLE,
     TURNED_AWAY,
     UNAUTHORIZED,
@@ -47,7 +48,6 @@ _ENDS_SOON: Mapping[str, object] = {
     "heartbeat.interval.ms": 300,
 }
 _REQUEST_TIMEOUT_MS = 10_000
-_READ = "read offsets of group"
 _ONE_REQUEST_S = 2.0
 _PAUSE_S = 0.02
 _ANSWER_MS = 1_000  # a coordinator that is there answers sooner
@@ -169,8 +169,8 @@ class GroupOffsets:
                     if answer.offset >= 0
                 }
             if error.code() not in _NOT_NOW:
-                raise refusal(error, operation=_READ, resource=self._group)
-            self._wait(_READ, error, deadline)
+                raise refusal(error, operation=READ_COMMITTED, resource=self._group)
+            self._wait(READ_COMMITTED, error, deadline)
         return {}
 
     def _commit(self, offsets: list[TopicPartition], deadline: Deadline) -> None:
