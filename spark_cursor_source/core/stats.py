@@ -193,7 +193,8 @@ class ReappendTrouble:
     trouble: str  #: error of the last attempt
 
     def __str__(self) -> str:
-        return f"{self.topic}: {self.messages} messages are not appended again, because {self.trouble}"
+        messages = counted(self.messages, "message")
+        return f"{self.topic}: {messages} could not be appended again, because {self.trouble}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,9 +29,9 @@ class TransactionStaysOpen(KafkaUnavailable):
     waited_ms: int
     last: str = "a transaction is open"
     template = (
-        "{operation}: {last} since at least {waited_ms} ms, and what lies behind it cannot be read yet. It "
-        "ends when its producer ends it or starts again, or when its transaction.timeout.ms is over. If it "
-        "stays longer, kafka-transactions.sh find-hanging finds it and kafka-transactions.sh abort ends it."
+        "{operation}: {last}, and it was still open after {waited_ms} ms. It ends when its producer ends it "
+        "or starts again, or when its transaction.timeout.ms is over. If it stays longer, "
+        "kafka-transactions.sh find-hanging finds it and kafka-transactions.sh abort ends it."
     )
 
 

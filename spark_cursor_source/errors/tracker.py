@@ -63,11 +63,15 @@ class NoTracker(SourceError):
     markers_topic: str
     cursors_topic: str
     template = (
-        "No tracker answered for {cells} queue partitions in {_waited_s:.0f} s. Start one (cursorq "
+        "No tracker answered for {_cells} in {_waited_s:.0f} s. Start one (cursorq "
         "tracker, Tracker of spark_cursor_source.tracker, or in Spark start_tracker) that reads "
         "markers topic '{markers_topic}' and writes "
         "cursors topic '{cursors_topic}', set tracker=embedded, or raise trackerTimeout."
     )
+
+    @property
+    def _cells(self) -> str:
+        return f"{self.cells} queue partition{'' if self.cells == 1 else 's'}"
 
     @property
     def _waited_s(self) -> float:
@@ -83,7 +87,7 @@ class CommandWaits(NoTracker):
     cursors_topic: str
     template = (
         "The command is stored in markers topic '{markers_topic}', but no tracker has confirmed it for "
-        "{cells} queue partitions in {_waited_s:.0f} s. It takes effect when a tracker runs, so do not "
+        "{_cells} in {_waited_s:.0f} s. It takes effect when a tracker runs, so do not "
         "repeat it. Start a tracker (cursorq tracker, Tracker of spark_cursor_source.tracker, or in Spark "
         "start_tracker) that reads this topic and writes cursors topic '{cursors_topic}'."
     )

@@ -162,7 +162,7 @@ def test_held_dead_letters_and_messages_that_cannot_be_appended_again_are_found(
     produce(control.config, control.cursors, [{"key": home.key, "value": table}])
     again, held, _ = look(control)
     assert again.what == f"Messages cannot be appended to {control.queue} again"
-    assert again.evidence == f"{control.queue}: 2 messages are not appended again, because too large"
+    assert again.evidence == f"{control.queue}: 2 messages could not be appended again, because too large"
     assert held.what == f"The breaker of billing of {control.queue} is open"
     assert held.evidence == "2 dead letters held"
     assert held.cure.startswith("cursorq resume ")

@@ -366,7 +366,7 @@ def test_what_cannot_be_appended_again_is_shown_by_the_stats(control: Control) -
         (found,) = reappend_troubles(tail, control.markers)
     assert found == ReappendTrouble(topic="jobs", messages=2, trouble="too large")
     told = Stats(subscriptions=(), reappend_troubles=(found,))
-    assert told.to_text() == "trouble: jobs: 2 messages are not appended again, because too large"
+    assert told.to_text() == "trouble: jobs: 2 messages could not be appended again, because too large"
     assert json.loads(told.to_json())["reappend_troubles"][0]["messages"] == 2
 
 

@@ -80,7 +80,7 @@ def test_a_query_without_a_tracker_says_so_a_new_one_and_one_with_a_past(
     with_a_past = bench.failure(bench.start(options, AckSink(seen, options)))
     with_lost_checkpoint = bench.failure(bench.start(options, AckSink(seen, options), checkpoint="another"))
     for text in (new, with_a_past, with_lost_checkpoint):
-        assert "NoTracker: No tracker answered for 1 queue partitions in 3 s. Start one" in text
+        assert "NoTracker: No tracker answered for 1 queue partition in 3 s. Start one" in text
         assert own_control["markersTopic"] in text
         assert own_control["cursorsTopic"] in text
     assert seen.ids() == seen.ids(1), "nothing is planned again before a tracker has answered"
