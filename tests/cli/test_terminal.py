@@ -11,6 +11,7 @@ import subprocess
 import sys
 import termios
 import time
+from collections.abc import Mapping
 
 import pytest
 
@@ -25,6 +26,11 @@ ALTERNATE, NORMAL = (
     "\x1b[?1049h",
     "\x1b[?1049l",
 )  #: what a terminal gets to show another screen, and the first
+
+
+def size_less(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment without the size of another terminal, which a worker of pytest-xdist has."""
+    return {name: value for name, value in environ.items() if name not in ("COLUMNS", "LINES")}
 
 
 def on_a_terminal(
@@ -43,7 +49,7 @@ def on_a_terminal(
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
-        env={**os.environ, "TERM": "xterm"},
+        env={**size_less(os.environ), "TERM": "xterm"},
         start_new_session=True,
         preexec_fn=take_the_terminal,
     )

@@ -26,7 +26,6 @@ from spark_cursor_source.client import (
 from spark_cursor_source.client.streams.expected_offset import ExpectedOffsets
 from spark_cursor_source.core.stream_metadata import StreamInfo
 from spark_cursor_source.errors import (
-    AckTimeout,
     ClientClosed,
     CursorqError,
     InvalidArgument,
@@ -37,7 +36,6 @@ from spark_cursor_source.errors import (
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.kafka.confirmed_producer import ConfirmedProducer
 from tests.client.conftest import OpenClient
-from tests.conftest import DeleteTopic
 from tests.kafka.control_plane import read_all
 from tests.waiting import wait_until
 
@@ -372,14 +370,3 @@ def test_a_close_ends_every_thread_although_it_is_interrupted(
     monkeypatch.undo()
     one.close()
     wait_until(lambda: running() == before, timeout_s=20)
-
-
-def test_a_stream_that_another_program_deletes_is_missed_by_the_message_after_the_unconfirmed_one(
-    client: Client, stream: str, delete_topic: DeleteTopic
-) -> None:
-    client.publish(stream, b"", partition=0)
-    delete_topic(stream)
-    with pytest.raises((AckTimeout, NoSuchStream)):
-        client.publish(stream, b"", partition=0, timeout_ms=1_000)
-    with pytest.raises(NoSuchStream):
-        client.publish(stream, b"", partition=0, timeout_ms=1_000)

@@ -180,7 +180,6 @@ class StreamPublisher:
         try:
             return self._acked(message, sent.result(deadline.left_s()))
         except FutureTimeout:
-            self.forget(message.stream)  # it may have been deleted: the next message looks
             raise AckTimeout(message.stream, message.correlation_id, deadline.spent_ms) from None
         except KafkaException as raised:
             raise self._failure(message, error_of(raised), deadline) from raised
@@ -201,11 +200,10 @@ class StreamPublisher:
         return ack
 
     def _failure(self, message: Outgoing, error: KafkaError, deadline: Deadline) -> CursorqError:
-        if error.code() in RETRIABLE | UNKNOWN_TOPIC:
-            self.forget(message.stream)  # it may have been deleted, or recreated with fewer partitions
         if error.code() in RETRIABLE:
             return AckTimeout(message.stream, message.correlation_id, deadline.spent_ms)
         if error.code() in UNKNOWN_TOPIC:
+            self.forget(message.stream)  # it may be recreated with fewer partitions
             return NoSuchStream(message.stream)
         return refusal(error, operation="publish", resource=message.stream)
 
