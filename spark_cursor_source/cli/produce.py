@@ -13,8 +13,7 @@ from spark_cursor_source.cli.cluster import Cluster, connected
 from spark_cursor_source.cli.frame import Json
 from spark_cursor_source.cli.output import print_json, with_progress
 from spark_cursor_source.core.counted import counted
-from spark_cursor_source.core.names import MAX_PARTITIONS, why_no_topic
-from spark_cursor_source.errors import InvalidArgument
+from spark_cursor_source.core.names import MAX_PARTITIONS
 
 _Message = tuple[bytes | None, bytes | None]
 
@@ -57,10 +56,10 @@ def produce(
     """
     from spark_cursor_source.core.duration import parse_duration
     from spark_cursor_source.devkit.messages import ensure_topic, send_messages
+    from spark_cursor_source.options.arguments import check_topic
     from spark_cursor_source.wire.deliver_at import DELIVER_AFTER
 
-    if (why := why_no_topic(topic)) is not None:
-        raise InvalidArgument("topic", topic, why)
+    check_topic("topic", topic)
     given: list[tuple[str, str | bytes | None]] = [_header(one) for one in headers or ()]
     if deliver_after is not None:
         parse_duration(deliver_after)  # refused here, and not by a reader later

@@ -10,13 +10,11 @@ from spark_cursor_source.errors import CursorqError
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.error_codes import (
     COMMIT,
+    NOT_NOW,
     READ_COMMITTED,
-    RETRIABLE,
-    TURNED_AWAY,
-    UNKNOWN_TOPIC,
     error_of,
-    refusal,
-    unavailable,
+    group_unavailable,
+    refusal_of_offsets,
 )
 from spark_cursor_source.kafka.tail_consumer import Fetched, Removed, TailConsumer, Truncated
 
@@ -30,8 +28,6 @@ _MOVED = frozenset(
         KafkaError.UNKNOWN_MEMBER_ID,
     }
 )
-# The feed looks whether its topic was deleted, so a broker with stale metadata ends no reader.
-_NOT_NOW = RETRIABLE | TURNED_AWAY | UNKNOWN_TOPIC
 # The assignors of kafka-mq-go's consumers. Both are eager: they revoke all partitions before a rebalance.
 _EAGER = "range,roundrobin"
 
@@ -115,10 +111,10 @@ class GroupReader(TailConsumer):
                 break
             if error.code() in _MOVED:
                 return False
-            if error.code() not in _NOT_NOW:
+            if error.code() not in NOT_NOW:  # the feed itself looks whether its topic was deleted
                 raise self._refusal(error, COMMIT)
             if deadline.over:
-                raise unavailable(f"{COMMIT} '{self._group}'", deadline, error, self._complaints)
+                raise group_unavailable(COMMIT, self._group, deadline, error, self._complaints)
             deadline.pause(0.1)
         return True
 
@@ -141,18 +137,16 @@ class GroupReader(TailConsumer):
         except KafkaException as raised:
             self._reads.leave(self._reads.positions)
             error = error_of(raised)
-            if error.code() in _NOT_NOW:
-                raise unavailable(
-                    f"{READ_COMMITTED} '{self._group}'", deadline, error, self._complaints
+            if error.code() in NOT_NOW:
+                raise group_unavailable(
+                    READ_COMMITTED, self._group, deadline, error, self._complaints
                 ) from raised
             raise self._refusal(error, READ_COMMITTED) from raised
         self._new = []
         self._reads.assign()
 
     def _refusal(self, error: KafkaError, operation: str) -> CursorqError:
-        """Returns the error of a request about offsets, with the resource that the brokers refused."""
-        of_topic = error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
-        return refusal(error, operation=operation, resource=self._reads.topic if of_topic else self._group)
+        return refusal_of_offsets(error, operation=operation, topic=self._reads.topic, group=self._group)
 
     def _revoked(self, consumer: Consumer, _: list[TopicPartition]) -> None:
         self._reads.leave(self._reads.positions)

@@ -79,6 +79,9 @@ UNAUTHORIZED = frozenset(
 #: logins, and a token may expire before the client has the next one.
 TURNED_AWAY = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
 
+#: errors of a request about offsets that may pass: a new topic or right may be unknown for a while
+NOT_NOW = RETRIABLE | TURNED_AWAY | UNKNOWN_TOPIC
+
 _HUNG_UP = (
     "connections end without an answer, as where a listener speaks TLS and the client does not "
     "(kafka.security.protocol=SSL or SASL_SSL does), or the other way round"
@@ -149,10 +152,13 @@ def refusal(error: KafkaError, *, operation: str, resource: str) -> CursorqError
     return KafkaRefused(operation, resource, shown(error))
 
 
-def refusal_of_commit(error: KafkaError, *, topic: str, group: str) -> CursorqError:
-    """Convert an error of an offset commit. ``topic`` is the one of the offsets, empty if all have failed."""
+def refusal_of_offsets(error: KafkaError, *, operation: str, topic: str, group: str) -> CursorqError:
+    """Convert an error of a request about offsets of a group.
+
+    ``topic`` is the one of the offsets, empty if those of several topics have failed.
+    """
     of_topic = topic and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
-    return refusal(error, operation=COMMIT, resource=topic if of_topic else group)
+    return refusal(error, operation=operation, resource=topic if of_topic else group)
 
 
 def why_too_large(refused: CursorqError) -> str | None:
@@ -230,6 +236,13 @@ def unavailable(
     """Return the error for an expired deadline."""
     heard = (complaints.during(deadline) if complaints is not None else None) or last
     return KafkaUnavailable(operation, deadline.spent_ms, said(heard))
+
+
+def group_unavailable(
+    operation: str, group: str, deadline: Deadline, last: KafkaError | None, complaints: ErrorCallback | None
+) -> KafkaUnavailable:
+    """Return the error for an expired deadline of an operation on a group, such as :data:`COMMIT`."""
+    return unavailable(f"{operation} '{group}'", deadline, last, complaints)
 
 
 def said(heard: KafkaError | None) -> str:

@@ -30,9 +30,9 @@ from spark_cursor_source.kafka.error_codes import (
     ErrorCallback,
     error_of,
     failures_of_commit,
+    group_unavailable,
     refusal,
-    refusal_of_commit,
-    unavailable,
+    refusal_of_offsets,
 )
 
 log = logging.getLogger(__name__)
@@ -154,7 +154,7 @@ class GroupMember:
                     return self._metadata
                 self._check()
                 if deadline.over:
-                    raise unavailable(f"{_JOIN} '{self._group}'", deadline, None, self._complaints)
+                    raise group_unavailable(_JOIN, self._group, deadline, None, self._complaints)
                 self._lock.wait(deadline.left_s(most=0.5, least=0.01))
         raise KafkaUnavailable(_JOIN, deadline.spent_ms, "the member has left the group")
 
@@ -384,9 +384,9 @@ class GroupMember:
                     if denial.over:
                         raise TopicNotFound((topic,))
                 elif error.code() not in _NOT_NOW:
-                    raise refusal_of_commit(error, topic=topic, group=self._group)
+                    raise refusal_of_offsets(error, operation=COMMIT, topic=topic, group=self._group)
             if deadline.over:
-                raise unavailable(f"{COMMIT} '{self._group}'", deadline, failed[0][1], self._complaints)
+                raise group_unavailable(COMMIT, self._group, deadline, failed[0][1], self._complaints)
             deadline.pause(_PAUSE_S)
 
     def _request(self, positions: Mapping[Partition, int], metadata: str) -> None:
@@ -415,7 +415,7 @@ class GroupMember:
                 self._lock.wait(deadline.left_s(most=0.5, least=0.01))
                 self._check()
                 if deadline.over and self._waiting:
-                    raise unavailable(f"{COMMIT} '{self._group}'", deadline, None, self._complaints)
+                    raise group_unavailable(COMMIT, self._group, deadline, None, self._complaints)
 
     def _prove_membership(self) -> None:
         """Ask the broker whether this is still a member of the group."""
@@ -466,4 +466,4 @@ class GroupMember:
 def not_assigned(group: str, member: GroupMember | None, deadline: Deadline) -> KafkaUnavailable:
     """Return the error for a group that has assigned nothing until the deadline."""
     complaints = None if member is None else member._complaints
-    return unavailable(f"{_JOIN} '{group}'", deadline, None, complaints)
+    return group_unavailable(_JOIN, group, deadline, None, complaints)

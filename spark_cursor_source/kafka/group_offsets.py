@@ -27,17 +27,16 @@ from spark_cursor_source.kafka.config_roles import consumer_config
 from spark_cursor_source.kafka.deadline import Deadline
 from spark_cursor_source.kafka.error_codes import (
     COMMIT,
+    NOT_NOW,
     READ_COMMITTED,
-    RETRIABLE,
-    TURNED_AWAY,
     UNAUTHORIZED,
     UNKNOWN_TOPIC,
     ErrorCallback,
     error_of,
     failures_of_commit,
+    group_unavailable,
     refusal,
-    refusal_of_commit,
-    unavailable,
+    refusal_of_offsets,
 )
 
 # A consumer closes only after its last request has ended: a request in flight, or a commit that waits for the
@@ -54,7 +53,6 @@ _ANSWER_MS = 1_000  # a coordinator that is there answers sooner
 _POLL_S = 0.002
 _KEPT = 16  # each has some threads and a connection to each broker
 _DENIAL_MS = 3_000  # a new topic or permission may be unknown for about this long
-_NOT_NOW = RETRIABLE | TURNED_AWAY | UNKNOWN_TOPIC
 _HAS_MEMBERS = frozenset(
     {
         KafkaError.ILLEGAL_GENERATION,
@@ -168,7 +166,7 @@ class GroupOffsets:
                     for answer in answers
                     if answer.offset >= 0
                 }
-            if error.code() not in _NOT_NOW:
+            if error.code() not in NOT_NOW:
                 raise refusal(error, operation=READ_COMMITTED, resource=self._group)
             self._wait(READ_COMMITTED, error, deadline)
         return {}
@@ -197,7 +195,7 @@ class GroupOffsets:
         while self._answer.awaited:
             self._poll(COMMIT, deadline)
             if deadline.over and self._answer.awaited:
-                raise self._unavailable(COMMIT, deadline, None)
+                raise group_unavailable(COMMIT, self._group, deadline, None, self._complaints)
 
     def _raise_what_stays(self, denial: Deadline | None) -> None:
         """Raise the error of the last response if a retry cannot resolve it."""
@@ -206,17 +204,14 @@ class GroupOffsets:
                 raise GroupInUse(self._group)
             if error.code() in UNKNOWN_TOPIC and denial is not None and denial.over:
                 raise TopicNotFound((topic,))
-            if error.code() not in _NOT_NOW:
-                raise refusal_of_commit(error, topic=topic, group=self._group)
+            if error.code() not in NOT_NOW:
+                raise refusal_of_offsets(error, operation=COMMIT, topic=topic, group=self._group)
 
     def _wait(self, operation: str, error: KafkaError, deadline: Deadline) -> None:
         self._poll(operation, deadline)
         if deadline.over:
-            raise self._unavailable(operation, deadline, error)
+            raise group_unavailable(operation, self._group, deadline, error, self._complaints)
         deadline.pause(_PAUSE_S)
-
-    def _unavailable(self, operation: str, deadline: Deadline, error: KafkaError | None) -> KafkaUnavailable:
-        return unavailable(f"{operation} '{self._group}'", deadline, error, self._complaints)
 
     def _poll(self, operation: str, deadline: Deadline) -> None:
         # The consumer reports a missing right on the group once, as a message. The requests only time out.
@@ -270,6 +265,7 @@ class RecentGroups:
             # librdkafka retries while an offset is withheld, so this looks like a broker without an answer.
             if not stable or not self.of(group, stable=False).answers(wanted):
                 raise
-            if offsets.answers(wanted):  # the transaction, or the silence, ended just now
+            try:  # the transaction, or the silence, may have ended just now
                 return offsets.committed(wanted, Deadline.after_ms(_ANSWER_MS))
-            raise TransactionStaysOpen(late.operation, late.waited_ms) from late
+            except KafkaUnavailable:
+                raise TransactionStaysOpen(late.operation, late.waited_ms) from late

@@ -73,9 +73,8 @@ def test_late_markers_change_no_outcome(control: Control) -> None:
     history = read_message_history(control.config, control.queue, 0, 0, **control.topics, **control.groups)
     kinds: dict[str, list[str]] = {name: [] for name in HISTORIES}
     for event in history.events:
-        if (
-            event.kind != LEASE_EXPIRED
-        ):  # at the time of the next Start, which here is that of the first one too
+        # A lease expires at the time of the next Start, which here is that of the first one too.
+        if event.kind != LEASE_EXPIRED:
             kinds[event.subscription].append(event.kind)
     outcomes = {one.subscription: one.outcome for one in history.states}
     found = {name: (" ".join(kinds[name]), outcomes[name]) for name in HISTORIES}

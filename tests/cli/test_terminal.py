@@ -22,10 +22,8 @@ from tests.kafka.control_plane import Control, cell_of, cursor_of, produce
 
 pytestmark = pytest.mark.broker
 
-ALTERNATE, NORMAL = (
-    "\x1b[?1049h",
-    "\x1b[?1049l",
-)  #: what a terminal gets to show another screen, and the first
+#: what a terminal gets to show another screen, and the first
+ALTERNATE, NORMAL = "\x1b[?1049h", "\x1b[?1049l"
 
 
 def size_less(environ: Mapping[str, str]) -> dict[str, str]:

@@ -31,7 +31,7 @@ from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.errors import NotAuthorized
 from spark_cursor_source.kafka.admin import ClusterAdmin
-from spark_cursor_source.kafka.error_codes import refusal_of_commit
+from spark_cursor_source.kafka.error_codes import COMMIT, refusal_of_offsets
 from spark_cursor_source.options.ack import AckOptions
 from spark_cursor_source.options.publish import EnqueueOptions
 from spark_cursor_source.options.source import SourceOptions
@@ -324,7 +324,10 @@ def test_a_subscription_that_its_operator_may_not_create_leaves_no_offsets(guard
 def test_a_commit_that_is_refused_names_the_right_to_the_topic_or_to_the_group() -> None:
     topic = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
     group = KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)
-    refused = [refusal_of_commit(error, topic="orders", group="cursorq-s") for error in (topic, group)]
+    refused = [
+        refusal_of_offsets(error, operation=COMMIT, topic="orders", group="cursorq-s")
+        for error in (topic, group)
+    ]
     assert [one.acls for one in refused if isinstance(one, NotAuthorized)] == [
         ("--operation Read --topic orders",),
         ("--operation Read --group cursorq-s",),
