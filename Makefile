@@ -5,12 +5,13 @@ BIN := .venv/bin
 WORKERS ?= 4
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 
-.PHONY: help setup jars demo check test test-interop lint types docs bench bench-quick native-sanitize broker clean check-python check-java
+.PHONY: help setup jars demo check test test-interop test-oldest lint types docs bench bench-quick native-sanitize broker clean check-python check-java
 
 help:
 	@echo "make demo    broker, messages, consumer, tracker, a crash: a live table and a verdict"
 	@echo "make check   lint, types, tests without broker and Spark: in a minute"
 	@echo "make test    all tests      make lint    ruff       make types   mypy"
+	@echo "make test-oldest  most tests, with the oldest brokers and libraries that are supported"
 	@echo "make docs    the documentation, into docs/_build   make bench   ours against the peers"
 	@echo "make bench-quick  the most telling benchmarks, once each: four minutes"
 	@echo "make native-sanitize  the native reader under AddressSanitizer and UBSan"
@@ -66,6 +67,18 @@ test-interop: jars
 	@if [ -n "$$KAFKA_MQ_GO" ]; then $(BIN)/python -m pytest tests/interop; else \
 	  $(BIN)/python -c 'from tests.interop.programs import NOT_NAMED; print(NOT_NAMED)'; fi
 
+# With the oldest brokers and dependencies that the package allows, in a virtual environment of their own.
+OLDEST_KAFKA := 3.5.2
+OLDEST := .venv-oldest
+OLDEST_TESTS ?= $(addprefix tests/,admin cli client consumer interop kafka metrics spark topics tracker ui test_cli.py)
+test-oldest: check-java check-python
+	@test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
+	@$(PYTHON) -m tools.oldest > $(OLDEST)/constraints.txt
+	@$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check -c $(OLDEST)/constraints.txt \
+	  -e '.[spark,cli,ui,metrics,otel,avro,notebooks]' pytest pytest-timeout pytest-xdist chispa hypothesis httpx opentelemetry-sdk
+	@CURSORQ_TEST_KAFKA=$(OLDEST_KAFKA) $(OLDEST)/bin/python -m pytest -n $(WORKERS) --dist loadfile \
+	  -W ignore::DeprecationWarning $(OLDEST_TESTS)
+
 lint: setup
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
@@ -90,6 +103,6 @@ broker: check-java setup
 	@$(BIN)/cursorq broker
 
 clean:
-	rm -rf .venv build dist *.egg-info native/build native/*.egg-info native/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv $(OLDEST) build dist *.egg-info native/build native/*.egg-info native/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	rm -rf spark-warehouse metastore_db derby.log artifacts docs/_build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -44,6 +44,7 @@ from spark_cursor_source.wire import cursor as cursor_wire
 from spark_cursor_source.wire.offset_json import decode, encode
 from tests.devkit.test_broker import alive, read_all, write
 from tests.interop.test_reappend import due, rows_of
+from tests.kafka_version import KAFKA
 from tests.replicas import await_replicas
 from tests.waiting import wait_until
 
@@ -395,6 +396,8 @@ def led(topics: ClusterAdmin, topic: str, *, partitions: int) -> dict[int, tuple
 #: the settings of a topic that is to go on at any price
 AT_ANY_PRICE = {"min.insync.replicas": 1, "unclean.leader.election.enable": "true"}
 
+has_unclean_elections = pytest.mark.skipif(KAFKA < (4, 0), reason="KRaft has none yet for such a topic")
+
 
 def ask_on(planner: Planner, start: SourceOffset) -> None:
     """Ask for the next batch until there is an error; a group may have to form anew before."""
@@ -461,6 +464,7 @@ def look(
     return epochs_of(ends)
 
 
+@has_unclean_elections
 def test_a_query_is_told_of_records_that_an_unclean_election_has_lost(cluster: EmbeddedKafka) -> None:
     topics = ClusterAdmin({"bootstrap.servers": cluster.bootstrap_servers}, timeout_ms=60_000)
     topics.create_new("unclean", 1, AT_ANY_PRICE, replication=2)
@@ -474,6 +478,7 @@ def test_a_query_is_told_of_records_that_an_unclean_election_has_lost(cluster: E
             ask_on(run.planner, run.end)
 
 
+@has_unclean_elections
 def test_a_subscriber_of_a_stream_goes_on_after_an_unclean_election_and_says_so(
     cluster: EmbeddedKafka, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -502,6 +507,7 @@ def test_a_subscriber_of_a_stream_goes_on_after_an_unclean_election_and_says_so(
     assert f"event=stream_truncated stream=('{stream}', 0) position=10 end=5" in caplog.text
 
 
+@has_unclean_elections
 def test_a_subscription_up_to_the_latest_message_ends_if_an_unclean_election_has_lost_it(
     cluster: EmbeddedKafka, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -527,6 +533,7 @@ def test_a_subscription_up_to_the_latest_message_ends_if_an_unclean_election_has
     assert f"event=stream_stop_lost stream=('{stream}', 0) stop=10 end=5" in caplog.text
 
 
+@has_unclean_elections
 def test_new_records_with_the_offsets_of_lost_ones_are_told_from_the_lost_ones(
     cluster: EmbeddedKafka, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -49,17 +49,16 @@ class Rights:
 def rights(guarded_broker: EmbeddedKafka) -> Iterator[Rights]:
     """Bob's rights, with a stream that holds a message, and a pause in the streams topic."""
     servers = {"bootstrap.servers": guarded_broker.bootstrap_servers}
-    with AdminClient(servers | login("admin", "of-admin")) as admin:
-        made = Rights(admin)
-        for kind in (TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID):
-            made.bind(kind, "*", AclOperation.ALL, allow=True)
-        with client_of(guarded_broker, "admin", "of-admin") as client:
-            client.create_stream(STREAM, 2, optimistic_concurrency=True)
-            client.publish(STREAM, b"v", partition=0)
-            client.pause_stream(STREAM, partitions=[1])
-            client.set_cursor("mailer", STREAM, 0, 1)
-        yield made
-        made.clear(AclPermissionType.ANY)
+    made = Rights(AdminClient(servers | login("admin", "of-admin")))
+    for kind in (TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID):
+        made.bind(kind, "*", AclOperation.ALL, allow=True)
+    with client_of(guarded_broker, "admin", "of-admin") as client:
+        client.create_stream(STREAM, 2, optimistic_concurrency=True)
+        client.publish(STREAM, b"v", partition=0)
+        client.pause_stream(STREAM, partitions=[1])
+        client.set_cursor("mailer", STREAM, 0, 1)
+    yield made
+    made.clear(AclPermissionType.ANY)
 
 
 @pytest.fixture

@@ -125,8 +125,8 @@ def test_a_query_that_may_not_see_the_tracker_s_group_is_told_once_and_goes_on(
 ) -> None:
     servers = {"bootstrap.servers": guarded_broker.bootstrap_servers}
     control = new_control(servers | login("admin", "of-admin"))
-    with AdminClient(control.config) as admin:
-        bind_bob(admin, ResourceType.TOPIC, control.markers, AclOperation.DESCRIBE, AclPermissionType.ALLOW)
+    admin = AdminClient(control.config)
+    bind_bob(admin, ResourceType.TOPIC, control.markers, AclOperation.DESCRIBE, AclPermissionType.ALLOW)
     address = TrackerAddress(**control.topics, timeout_ms=1_000)
     topics = ClusterAdmin(servers | login("bob", "of-bob"))
     watch = TrackerWatch(topics, address)

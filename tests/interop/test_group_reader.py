@@ -75,7 +75,8 @@ def test_a_member_whose_right_to_the_topic_is_withdrawn_names_the_topic(
     config, topic = servers | login("admin", "of-admin"), f"withdrawn-{uuid.uuid4().hex[:8]}"
     ClusterAdmin(config).create({topic: (1, {})})
     produce(config, topic, [{"value": b"x", "partition": 0}] * MESSAGES)
-    with AdminClient(config) as admin, closing(reader_of(servers | login("bob", "of-bob"), topic)) as reader:
+    admin = AdminClient(config)
+    with closing(reader_of(servers | login("bob", "of-bob"), topic)) as reader:
         bind_bob(admin, ResourceType.GROUP, reader._group, AclOperation.READ, AclPermissionType.ALLOW)
         bind_bob(admin, ResourceType.TOPIC, topic, AclOperation.READ, AclPermissionType.ALLOW)
         read_some(reader, 10)

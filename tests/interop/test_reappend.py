@@ -34,11 +34,14 @@ from tests.kafka.control_plane import (
     read_all,
     set_config,
 )
+from tests.kafka_version import KAFKA
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
 PARTITIONS = 3
+#: setting of a topic: how much older than the broker's time a timestamp may be
+OLDEST_TIMESTAMP = f"message.timestamp.{'before' if KAFKA >= (3, 6) else 'difference'}.max.ms"
 _REAPPEND_V1 = ReappendOptions(
     queue_topic="jobs",
     marker_format=MarkerFormat.PROTOBUF,
@@ -226,13 +229,13 @@ def test_a_topic_that_refuses_each_timestamp_leaves_its_messages_open_until_it_t
 ) -> None:
     produce(control.config, control.queue, [{"key": b"q1", "value": b"one"}])
     one, admin = reappender(options), AdminClient(control.config)
-    set_config(admin, control.queue, "message.timestamp.before.max.ms", "0")
+    set_config(admin, control.queue, OLDEST_TIMESTAMP, "0")
     ((*again, pause_ms),) = rows_of(one.reappend(due((0, 0, 40))), options.marker_format)
     assert again == [START, 0, 0]
     assert pause_ms >= 2_000
     why, messages = one.trouble(1)
     assert ("INVALID_TIMESTAMP" in why, messages) == (True, 1)
-    set_config(admin, control.queue, "message.timestamp.before.max.ms", "9223372036854775807")
+    set_config(admin, control.queue, OLDEST_TIMESTAMP, "9223372036854775807")
     # A topic that answered late is left alone for some seconds.
     wait_until(lambda: rows_of(one.reappend(due((0, 0, 41))), options.marker_format)[0][:3] == (END, 0, 0))
     assert one.trouble(1)[1] == 0

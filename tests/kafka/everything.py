@@ -10,6 +10,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.kafka.control_plane import transaction
+from tests.kafka_version import KAFKA
 
 NOW_MS = 1_700_000_000_000
 KEYS = [None, b"", b"a", b"b", b"\x00\xff", b"k" * 300]
@@ -52,7 +53,7 @@ def fill(config: dict[str, str]) -> str:
     """The name of a new topic with plain records, and transactions that were committed or aborted."""
     name = f"everything-{uuid.uuid4().hex[:8]}"
     admin = AdminClient(config)
-    any_time = {"message.timestamp.after.max.ms": str(2**63 - 1)}
+    any_time = {"message.timestamp.after.max.ms": str(2**63 - 1)} if KAFKA >= (3, 6) else {}
     admin.create_topics([NewTopic(name, 1, 1, config=any_time)])[name].result(timeout=60)
     producer = Producer(config)
     for seed, (count, committed) in enumerate(PARTS):

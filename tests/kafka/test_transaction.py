@@ -72,7 +72,7 @@ def test_after_a_refused_record_and_a_paused_broker_a_producer_goes_on_and_says_
 def test_a_coordinator_that_does_not_answer_keeps_one_producer_and_no_more() -> None:
     # offsets are committed | the coordinator of the group is paused | attempts | it goes on | an attempt
     alone = {"offsets.topic.replication.factor": 1, "transaction.state.log.replication.factor": 1}
-    settings = alone | {"transaction.state.log.min.isr": 1}
+    settings = alone | {"transaction.state.log.min.isr": 1, "min.insync.replicas": 1}
     with EmbeddedKafka(brokers=3, properties=settings, ready_timeout_s=READY_S) as cluster:
         config = {"bootstrap.servers": cluster.bootstrap_servers}
         group, topic = uuid.uuid4().hex, uuid.uuid4().hex
