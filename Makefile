@@ -75,7 +75,7 @@ test-oldest: check-java check-python
 	@test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
 	@$(PYTHON) -m tools.oldest > $(OLDEST)/constraints.txt
 	@$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check -c $(OLDEST)/constraints.txt \
-	  -e '.[spark,cli,ui,metrics,otel,avro,notebooks]' pytest pytest-timeout pytest-xdist chispa hypothesis httpx opentelemetry-sdk
+	  -e '.[spark,cli,ui,metrics,otel,avro,notebooks]' pytest pytest-timeout pytest-xdist chispa hypothesis httpx playwright opentelemetry-sdk
 	@CURSORQ_TEST_KAFKA=$(OLDEST_KAFKA) $(OLDEST)/bin/python -m pytest -n $(WORKERS) --dist loadfile \
 	  -W ignore::DeprecationWarning $(OLDEST_TESTS)
 

@@ -1,7 +1,8 @@
 """Kafka clients whose calls raise KeyboardInterrupt on Ctrl-C.
 
 confluent-kafka runs signal handlers inside its calls. Some calls then fail with a SystemError: "returned NULL
-without setting an exception", or "returned a result with an exception set".
+without setting an exception", or "returned a result with an exception set". With confluent-kafka 2.11 another
+SystemError may be its cause.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ def _interruptible(call: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return call(*args, **options)
         except SystemError as failed:
-            if failed.__cause__ is None or isinstance(failed.__cause__, KeyboardInterrupt):
+            first: BaseException = failed
+            while isinstance(first, SystemError) and first.__cause__ is not None:
+                first = first.__cause__
+            if isinstance(first, SystemError | KeyboardInterrupt):
                 raise KeyboardInterrupt from None
             raise
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from confluent_kafka import Message
 
 from spark_cursor_source.client import QueueMessage
 from spark_cursor_source.client.queues.ack_batcher import AckBatcher
@@ -31,6 +30,7 @@ from spark_cursor_source.errors import (
     NotSettled,
 )
 from spark_cursor_source.kafka.deadline import Deadline
+from tests.client.records import new_record
 from tests.waiting import wait_until
 
 CELL = Cell(subscription="s", topic="t", partition=0)
@@ -70,7 +70,7 @@ def make_batcher() -> Iterator[MakeBatcher]:
 
 
 def message(batcher: AckBatcher, offset: int) -> QueueMessage:
-    record = Message(topic="t", partition=0, offset=offset)
+    record = new_record(offset)
     return QueueMessage(record, Delivery(batcher, CELL, 1, lease_ms=60_000))
 
 

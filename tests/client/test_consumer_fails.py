@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import Message
 
 from spark_cursor_source.client import QueueConsumer, QueueMessage, ServiceConfig
 from spark_cursor_source.client.queues.ack_batcher import AckBatcher
@@ -21,6 +20,7 @@ from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.errors import ClientClosed, ConsumerFailed, NotSettled
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.metrics.consumers import ServiceCounts
+from tests.client.records import new_record
 
 CELL = Cell(subscription="s", topic="t", partition=0)
 
@@ -63,7 +63,7 @@ def deliver(*offsets: int) -> Callable[[Feed], None]:
 
     def step(feed: Feed) -> None:
         delivery = feed._delivery(CELL, 1)
-        records = [Message(topic="t", partition=0, offset=offset) for offset in offsets]
+        records = [new_record(offset) for offset in offsets]
         feed._batcher.track(CELL, OffsetSet.from_offsets(offsets), run_id="run")
         feed._buffer.put([QueueMessage(record, delivery) for record in records])
 

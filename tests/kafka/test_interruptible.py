@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from spark_cursor_source.devkit.broker import EmbeddedKafka
 from spark_cursor_source.kafka.config import open_client
+from spark_cursor_source.kafka.interruptible import _with_interruptible_calls
 from tests.conftest import ROOT, CreateTopic
 from tests.waiting import wait_until
 
@@ -70,6 +71,24 @@ def test_a_transaction_that_is_interrupted_says_so(
     producer.produce(topic, b"x", on_delivery=Interrupted())
     with pytest.raises(KeyboardInterrupt):
         getattr(producer, end)(20)
+
+
+@pytest.mark.parametrize(
+    ("first", "told"), [(KeyboardInterrupt, KeyboardInterrupt), (ValueError, SystemError)]
+)
+def test_an_interrupt_may_be_the_cause_of_a_cause(
+    first: type[BaseException], told: type[BaseException]
+) -> None:
+    # as confluent-kafka 2.11 raises it from consume()
+    class Client:
+        def call(self) -> None:
+            try:
+                raise SystemError("returned a result with an exception set") from first()
+            except SystemError as failed:
+                raise SystemError("returned a result with an exception set") from failed
+
+    with pytest.raises(told):
+        _with_interruptible_calls(Client)().call()
 
 
 @pytest.mark.parametrize("call", ["poll", "consume"])
