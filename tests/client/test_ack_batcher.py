@@ -30,8 +30,10 @@ from spark_cursor_source.errors import (
     NotSettled,
 )
 from spark_cursor_source.kafka.deadline import Deadline
-from tests.client.records import new_record
+from tests.client.records import needs_records, new_record
 from tests.waiting import wait_until
+
+pytestmark = needs_records
 
 CELL = Cell(subscription="s", topic="t", partition=0)
 

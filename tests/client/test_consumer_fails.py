@@ -20,7 +20,9 @@ from spark_cursor_source.core.offsets import OffsetSet
 from spark_cursor_source.errors import ClientClosed, ConsumerFailed, NotSettled
 from spark_cursor_source.kafka.admin import ClusterAdmin
 from spark_cursor_source.metrics.consumers import ServiceCounts
-from tests.client.records import new_record
+from tests.client.records import needs_records, new_record
+
+pytestmark = needs_records
 
 CELL = Cell(subscription="s", topic="t", partition=0)
 
