@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from packaging.requirements import Requirement
+
 ROOT = Path(__file__).resolve().parent.parent
 NOT_OF_USERS = ("dev", "docs", "native")  #: groups of dependencies that no user's program needs
-_REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)(?:\[[^\]]*\])?(?P<bounds>.*)")
-_AT_LEAST = re.compile(r">=\s*([\w.]+)")
 
 
 def oldest_of(project: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Yields (name, oldest version) of the dependencies of users.
 
-    Where a name occurs more than once, its lowest bound counts, which is that of the package itself.
+    Where a name occurs more than once, the first bound counts, which is that of the package itself.
 
     Raises:
         ValueError: a dependency has no lower bound.
@@ -25,16 +24,14 @@ def oldest_of(project: dict[str, Any]) -> Iterator[tuple[str, str]]:
     groups = project["optional-dependencies"].items()
     optional = [text for group, texts in groups if group not in NOT_OF_USERS for text in texts]
     seen: set[str] = set()
-    for text in (*project["dependencies"], *optional):
-        found = _REQUIREMENT.match(text)
-        assert found is not None
-        bound = _AT_LEAST.search(found["bounds"])
-        if found["name"] in seen or found["name"] == project["name"]:
+    for needed in map(Requirement, (*project["dependencies"], *optional)):
+        if needed.name in seen or needed.name == project["name"]:
             continue
+        bound = next((one.version for one in needed.specifier if one.operator == ">="), None)
         if bound is None:
-            raise ValueError(f"the dependency {text} has no lower bound")
-        seen.add(found["name"])
-        yield found["name"], bound[1]
+            raise ValueError(f"the dependency {needed} has no lower bound")
+        seen.add(needed.name)
+        yield needed.name, bound
 
 
 def read_project() -> dict[str, Any]:
